@@ -37,9 +37,9 @@ void check_spans(const DistanceSettings& s) {
 }
 
 std::vector<std::int32_t> dilation_of(const longstride_distance_config& c) {
-  if (c.dilation_count != 0 && (c.dilation == nullptr || c.dilation_count != static_cast<std::size_t>(c.heads)))
-    throw Mistake("dilation_count is {} with {} steps, but must be their number: 0, or one for each of {} heads",
-                  c.dilation_count, c.dilation == nullptr ? "null for" : "an array of", c.heads);
+  check_count("dilation", "dilation_count", c.dilation, c.dilation_count);
+  if (c.dilation_count != 0 && c.dilation_count != static_cast<std::size_t>(c.heads))
+    throw Mistake("dilation has {} steps, but must have none, or one for each of {} heads", c.dilation_count, c.heads);
   std::vector<std::int32_t> steps;
   for (std::size_t h = 0; h < c.dilation_count; ++h) {
     check_range("dilation", c.dilation[h], 1, most_keys);

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 #include <new>
-#include <string_view>
 
 #include "kernels/base/check.h"
 
@@ -22,6 +21,11 @@ longstride_status keep(longstride_status status, std::string_view text) noexcept
 }
 
 }  // namespace
+
+std::string shown(std::string_view name) {
+  constexpr std::size_t most = 64;
+  return name.size() <= most ? std::string(name) : std::string(name.substr(0, most)) + "...";
+}
 
 const char* last_error() noexcept { return sentence.data(); }
 

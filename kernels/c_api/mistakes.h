@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "kernels/c_api/attention.h"
@@ -24,6 +25,9 @@ class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+// A caller's name in a message: its beginning, so that what is allowed still fits into the sentence.
+std::string shown(std::string_view name);
 
 const char* last_error() noexcept;
 // The status of the exception that is being handled, whose sentence is kept.

@@ -50,7 +50,7 @@ Integration integration_of(const char* given) {
   if (name == "interleaved") return Integration::interleaved;
   if (name == "merged") return Integration::merged;
   if (name == "multihead") return Integration::multihead;
-  throw Mistake("integration is '{}', but must be one of interleaved, merged, multihead", name);
+  throw Mistake("integration is '{}', but must be one of interleaved, merged, multihead", shown(name));
 }
 
 PartKind part_of(const char* given) {
@@ -58,7 +58,7 @@ PartKind part_of(const char* given) {
   for (const PartKind kind :
        {PartKind::dense, PartKind::local, PartKind::column, PartKind::fixed_block, PartKind::fixed_summary})
     if (name == name_of(kind)) return kind;
-  throw Mistake("parts has '{}', but must name dense, local, column, fixed_block or fixed_summary", name);
+  throw Mistake("parts has '{}', but must name dense, local, column, fixed_block or fixed_summary", shown(name));
 }
 
 // A problem without the prefix that it has in recipes.
@@ -91,6 +91,10 @@ void check_flag(const char* name, std::int32_t value) {
   if (value != 0 && value != 1) throw Mistake("{} is {}, but must be 0 or 1", name, value);
 }
 
+void check_count(const char* name, const char* count_name, const void* array, std::size_t count) {
+  if (array == nullptr && count > 0) throw Mistake("{} is null, but {} is {}", name, count_name, count);
+}
+
 Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n) {
   s.dtype = dtype_of(dtype);
   s.device = device_of(device);
@@ -121,9 +125,9 @@ PatternConfig pattern_of(const longstride_pattern* given, std::int64_t heads) {
   const auto& p = *given;
   PatternConfig pattern;
   pattern.integration = integration_of(p.integration);
-  if (p.part_count > most_parts || (p.part_count > 0 && p.parts == nullptr))
-    throw Mistake("part_count is {} with {} parts, but must be their number, at most {}", p.part_count,
-                  p.parts == nullptr ? "null for" : "an array of", most_parts);
+  check_count("parts", "part_count", p.parts, p.part_count);
+  if (p.part_count > most_parts)
+    throw Mistake("parts has {} names, but must have at most {}", p.part_count, most_parts);
   pattern.parts.clear();
   for (std::size_t i = 0; i < p.part_count; ++i) pattern.parts.push_back(part_of(p.parts[i]));
   check_range("stride", p.stride, 0, longest_plan);
@@ -131,9 +135,10 @@ PatternConfig pattern_of(const longstride_pattern* given, std::int64_t heads) {
   check_range("layer", p.layer, 0, most_layers - 1);
   pattern.stride = p.stride;
   pattern.window = p.window;
-  if (p.summary_count > static_cast<std::size_t>(heads) || (p.summary_count > 0 && p.summary == nullptr))
-    throw Mistake("summary_count is {} with {} widths, but must be their number: 0, 1 or one for each of {} heads",
-                  p.summary_count, p.summary == nullptr ? "null for" : "an array of", heads);
+  check_count("summary", "summary_count", p.summary, p.summary_count);
+  if (p.summary_count > static_cast<std::size_t>(heads))
+    throw Mistake("summary has {} widths, but must have none, one, or one for each of {} heads", p.summary_count,
+                  heads);
   pattern.summary.assign(p.summary, p.summary + p.summary_count);
   check_flag("distinct_heads", p.distinct_heads);
   check_flag("summary_inclusive", p.summary_inclusive);

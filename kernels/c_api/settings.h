@@ -1,5 +1,6 @@
 // What a caller in C says about a plan, checked and in the terms of the kernels.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/attention/pattern/pattern.h"
@@ -24,6 +25,8 @@ struct Settings {
 // Throw Mistake or Unsupported.
 void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most);
 void check_flag(const char* name, std::int32_t value);
+// An array that is null has no elements.
+void check_count(const char* name, const char* count_name, const void* array, std::size_t count);
 // `s` with a dtype and a device of their enums; a scale of 0 becomes 1 / sqrt(key_size). `n`: what callers call s.n.
 Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n);
 Settings settings_of(const longstride_plan_config* config);

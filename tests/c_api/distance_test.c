@@ -275,8 +275,7 @@ static void test_mistakes(void) {
           "position_bias is 1, but distances is 0: without a table it has no effect");
   MISTAKE(c.without_self = 2, "without_self is 2, but must be 0 or 1");
   MISTAKE(c.longest_span = 5, "longest_span is 5 and ramp 0, but both must be positive, or both 0 for no spans");
-  MISTAKE(c.dilation_count = 2,
-          "dilation_count is 2 with null for steps, but must be their number: 0, or one for each of 2 heads");
+  MISTAKE(c.dilation_count = 2, "dilation is null, but dilation_count is 2");
   MISTAKE(c.window = -3, "window is -3, but must be from 0 to 16777215");
   MISTAKE(c.dtype = LONGSTRIDE_BF16, "dtype is bf16, but the CPU computes in f32 and f64");
 

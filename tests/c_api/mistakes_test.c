@@ -63,13 +63,20 @@ static void test_patterns(void) {
           TEXT("struct_bytes of the pattern is 8, but must be %zu: set it to sizeof, and use the header of version %s",
                sizeof pattern, longstride_version()));
   REFUSES(pattern.integration = "both", "integration is 'both', but must be one of interleaved, merged, multihead");
+  static const char name[] = "0123456789012345678901234567890123456789012345678901234567890123456789";
+  static const char* const names[] = {name};
+  REFUSES(pattern.integration = name + 6,
+          TEXT("integration is '%s', but must be one of interleaved, merged, multihead", name + 6));
+  REFUSES(pattern.integration = name + 5,
+          TEXT("integration is '%.64s...', but must be one of interleaved, merged, multihead", name + 5));
+  REFUSES((pattern.parts = names, pattern.part_count = 1),
+          TEXT("parts has '%.64s...', but must name dense, local, column, fixed_block or fixed_summary", name));
   REFUSES(pattern.parts = wrong,
           "parts has 'diagonal', but must name dense, local, column, fixed_block or fixed_summary");
   REFUSES((pattern.parts = none, pattern.part_count = 1),
           "parts has '', but must name dense, local, column, fixed_block or fixed_summary");
-  REFUSES(pattern.parts = NULL, "part_count is 2 with null for parts, but must be their number, at most 4096");
-  REFUSES(pattern.part_count = (size_t)-1,
-          "part_count is 18446744073709551615 with an array of parts, but must be their number, at most 4096");
+  REFUSES(pattern.parts = NULL, "parts is null, but part_count is 2");
+  REFUSES(pattern.part_count = (size_t)-1, "parts has 18446744073709551615 names, but must have at most 4096");
   REFUSES(pattern.part_count = 0,
           "parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary");
   REFUSES(pattern.stride = 0, "stride is 0, but fixed_block needs a positive number of positions");
@@ -80,10 +87,8 @@ static void test_patterns(void) {
   REFUSES(pattern.summary = width + 1, "summary is 200, but must be at most the stride 4");
   REFUSES(pattern.summary_count = 0,
           "summary is not set, but fixed_summary needs the number of summary positions in each block");
-  REFUSES(pattern.summary = NULL,
-          "summary_count is 1 with null for widths, but must be their number: 0, 1 or one for each of 2 heads");
-  REFUSES(pattern.summary_count = 3,
-          "summary_count is 3 with an array of widths, but must be their number: 0, 1 or one for each of 2 heads");
+  REFUSES(pattern.summary = NULL, "summary is null, but summary_count is 1");
+  REFUSES(pattern.summary_count = 3, "summary has 3 widths, but must have none, one, or one for each of 2 heads");
   REFUSES(pattern.distinct_heads = 2, "distinct_heads is 2, but must be 0 or 1");
   REFUSES(pattern.summary_inclusive = -1, "summary_inclusive is -1, but must be 0 or 1");
 }

@@ -277,12 +277,16 @@ class Mistakes(unittest.TestCase):
                      pattern=P(integration="both"))
         self.refuses("stride is 0, but column needs a positive number of positions", pattern=P(parts=["column"]))
         self.refuses("layer is 9223372036854775807, but must be from 0 to 2147483647", pattern=P(layer=2**63 - 1))
+        self.refuses("summary has 4 widths, but must have none, one, or one for each of 2 heads",
+                     pattern=P(parts=["fixed_summary"], stride=8, summary=[1, 2, 1, 2]))
+        self.refuses("parts has 5000 names, but must have at most 4096", pattern=P(parts=["dense"] * 5000))
         self.refuses("pattern is 'dense', but must be a longstride.Pattern", pattern="dense")
         for sentence, names in [
             ("parts is 'local', but must be a list of names: ['local']", dict(parts="local")),
             ("parts is None, but must be a list of names", dict(parts=None)),
             ("integration is 'interleaved' and parts ['local\\x00dense'], but must be names",
              dict(parts=["local\0dense"], stride=1)),
+            ("integration is 'interleaved' and parts ['\\ud800'], but must be names", dict(parts=["\ud800"])),
             ("stride is '7', but must be a whole number below 2^63", dict(parts=["column"], stride="7")),
             ("summary is [2.5], but must be a whole number below 2^63", dict(summary=[2.5])),
             ("distinct_heads is 1, but must be True or False", dict(distinct_heads=1)),
@@ -292,6 +296,12 @@ class Mistakes(unittest.TestCase):
             with self.assertRaises(ValueError) as caught:
                 P(**names)
             self.assertEqual(str(caught.exception), sentence)
+
+    def test_numbers_of_other_libraries_are_whole_numbers(self):
+        one, two, eight = (support.Whole(x) for x in (1, 2, 8))
+        of_others = P(parts=["fixed_summary"], stride=eight, summary=[two], layer=one)
+        self.assertEqual(of_others, P(parts=["fixed_summary"], stride=8, summary=[2], layer=1))
+        self.assertEqual(P(parts=["fixed_summary"], stride=8, summary=support.Whole(2)).summary, (2,))
 
     def test_tensors(self):
         self.refuses("q, k and v are (1, 2, 8, 16), (1, 2, 7, 16) and (1, 2, 8, 16), but must be (batch, heads, n, key "
@@ -305,7 +315,7 @@ class Mistakes(unittest.TestCase):
         ints = self.q.int()
         self.refuses("q, k and v are torch.int32, torch.int32 and torch.int32, but must be of one type", ints, ints,
                      ints)
-        for scale in (-1.0, 0, math.nan, True, "1"):
+        for scale in (-1.0, 0, math.nan, math.inf, 10**400, True, "1"):
             self.refuses(f"scale is {scale!r}, but must be a positive number, or None for 1 / sqrt(key size)",
                          scale=scale)
         self.refuses("q, k and v are ndarray, Tensor and Tensor, but must be tensors", self.q.cpu().numpy())

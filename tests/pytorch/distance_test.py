@@ -150,6 +150,12 @@ class Tensors(unittest.TestCase):
             self.assertEqual(x.shape, given.shape)
             self.assertEqual(x.count_nonzero().item(), 0)
 
+    def test_numbers_of_other_libraries(self):
+        tensors, settings, _ = problem("dilated", support.dtypes[0], 9, 17, 16, 16)
+        other = {"window": support.Whole(6), "dilation": [support.Whole(x) for x in (1, 3, 2)]}
+        self.assertTrue(torch.equal(longstride.distance_attention(**tensors, **settings),
+                                    longstride.distance_attention(**tensors, **{**settings, **other})))
+
     def test_a_query_without_a_key_is_zero(self):
         tensors, settings, dout = problem("span", support.dtypes[0], 9, 9, 16, 16)
         o, dq, *_ = results(longstride.distance_attention, tensors, settings, dout)
@@ -217,15 +223,19 @@ class Mistakes(unittest.TestCase):
             ({"table": table[:, :2]}, "table is (9, 2, 8), but must be (distances, 8) or (distances, 3, 8)"),
             ({"content_bias": q[0, 0]}, "content_bias is (9, 8), but must be (3, 8)"),
             ({"first_key": torch.zeros(3, device=device)}, "first_key is (3,), but must be (2,)"),
-            ({"table": None}, "position_bias is 1, but distances is 0: without a table it has no effect"),
+            ({"table": None}, "position_bias is given, but no table, without which it has no effect"),
+            ({"table": table[:0]}, "but must be (distances, 8) or (distances, 3, 8), with a distance"),
             ({"longest_span": 9}, "longest_span is 9, but there is no span; give one per head"),
             ({"window": 2.0}, "window is 2.0, but must be a whole number"),
             ({"window": True}, "window is True, but must be a whole number"),
             ({"window": -1}, "window is -1, but must be from 0 to 16777215"),
-            ({"dilation": (2, 1)}, "dilation_count is 2 with an array of steps, but must be their number: 0, or"),
+            ({"dilation": (2, 1)}, "dilation has 2 steps, but must have none, or one for each of 3 heads"),
             ({"dilation": 2}, "dilation is 2, but must be a list of steps, one for each head"),
             ({"dilation": (2, 1, 0)}, "dilation is 0, but must be from 1 to 16777215"),
             ({"include_self": 1}, "include_self is 1, but must be True or False"),
+            ({"scale": 10**400}, f"scale is {10**400}, but must be a positive number, or None"),
+            ({"span": torch.ones(3, device=device), "longest_span": 10**400}, "but must be a positive number"),
+            ({"window": support.Whole(-1)}, "window is -1, but must be from 0 to 16777215"),
             ({"scale": -1}, "scale is -1, but must be a positive number, or None"),
             ({"span": torch.ones(3, device=device), "longest_span": 4, "ramp": 0}, "ramp is 0, but must be a positive"),
         ]:

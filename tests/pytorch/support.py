@@ -28,6 +28,16 @@ device = torch.device(
 dtypes = [torch.float32, torch.bfloat16, torch.float16] + ([torch.float64] if device.type == "cpu" else [])
 
 
+class Whole:
+    """A whole number as NumPy's are: not an int, but an index."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
 def patterns(heads):
     """Every part, integration and option, as (name, Pattern)."""
     each = [1 + 3 * h % 7 for h in range(heads)]

@@ -5,6 +5,7 @@ torch.library.opcheck treat them as PyTorch's own. torch.library.custom_op would
 microseconds more per call on the host. A call that needs nothing of this goes to attention_run at once.
 """
 import functools
+import sys
 
 import torch
 from torch import Tensor
@@ -35,13 +36,22 @@ def attention(q, k, v, pattern, scale=None):
                          "tensors")
     if scale is None:
         scale = 0.0  # the library's default
-    elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not scale > 0:
-        raise ValueError(f"scale is {scale!r}, but must be a positive number, or None for 1 / sqrt(key size)")
+    else:
+        scale = _checked_scale(scale)
     if _needs_no_operator(q, k, v):
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
             return _eager_attention(q, k, v, (pattern.text, scale))
         return attention_run.forward(q, k, v, pattern.text, scale)[0]
     return torch.ops.longstride.attention(q, k, v, pattern.text, scale)[0]
+
+
+LARGEST = sys.float_info.max  # an int may be larger
+
+
+def _checked_scale(scale):
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0 < scale <= LARGEST:
+        raise ValueError(f"scale is {scale!r}, but must be a positive number, or None for 1 / sqrt(key size)")
+    return float(scale)
 
 
 def _needs_no_operator(*tensors):

@@ -3,12 +3,12 @@
 As in attention_op, torch.library knows them, with rules for fake tensors and autograd, and a call that needs nothing of
 this goes to distance_run at once.
 """
-import math
-
 import torch
 
 from . import distance_run
-from .attention_op import _differentiable, _is_batched, _needs_no_operator, _operators, _plain_apply, _within_forward
+from .attention_op import (LARGEST, _checked_scale, _differentiable, _is_batched, _needs_no_operator, _operators,
+                           _plain_apply, _within_forward)
+from .pattern import whole
 
 _inputs = ("Tensor q, Tensor k, Tensor v, Tensor? table, Tensor? content_bias, Tensor? position_bias, Tensor? span, "
            "Tensor? first_key")
@@ -47,7 +47,7 @@ def distance_attention(q, k, v, table=None, content_bias=None, position_bias=Non
     parameters = (_as(table, q.dtype), *(_as(x, exact) for x in (content_bias, position_bias, span)),
                   _as(first_key, torch.int32))
     settings = _settings(window, tuple(dilation), include_self, span is not None, longest_span, ramp)
-    args = (q, k, v, *parameters, settings, _scale(scale))
+    args = (q, k, v, *parameters, settings, 0.0 if scale is None else _checked_scale(scale))  # 0: the library's default
     tensors = [x for x in (q, k, v, *parameters) if x is not None]
     if not _needs_no_operator(*tensors):
         return torch.ops.longstride.distance_attention(*args)[0]
@@ -60,27 +60,24 @@ def _as(x, dtype):
     return x if x is None or x.dtype == dtype else x.to(dtype)
 
 
+def _whole(name, value):
+    found = whole(value)
+    if found is None:
+        raise ValueError(f"{name} is {value!r}, but must be a whole number")
+    return found
+
+
 def _settings(window, dilation, include_self, spans, longest_span, ramp):
     """As the operators take them: JSON, written so that torch.compile can follow."""
-    for name, value in [("window", window), *[("dilation", step) for step in dilation]]:
-        if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
-            raise ValueError(f"{name} is {value!r}, but must be a whole number")
+    window, dilation = _whole("window", window), [_whole("dilation", step) for step in dilation]
     for name, value in (("longest_span", longest_span), ("ramp", ramp)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or (spans and not 0 < value < math.inf):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or (spans and not 0 < value <= LARGEST):
             raise ValueError(f"{name} is {value!r}, but must be a positive number with a span")
     if not isinstance(include_self, bool):
         raise ValueError(f"include_self is {include_self!r}, but must be True or False")
     longest_span, ramp = (longest_span, ramp) if spans else (0, 0)
-    return (f'{{"window": {window}, "dilation": {list(dilation)}, "without_self": {int(not include_self)}, '
+    return (f'{{"window": {window}, "dilation": {dilation}, "without_self": {int(not include_self)}, '
             f'"longest_span": {longest_span}, "ramp": {ramp}}}')
-
-
-def _scale(scale):
-    if scale is None:
-        return 0.0  # the library's default
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not scale > 0:
-        raise ValueError(f"scale is {scale!r}, but must be a positive number, or None for 1 / sqrt(key size)")
-    return float(scale)
 
 
 def _save(ctx, args, o, lse):

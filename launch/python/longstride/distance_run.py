@@ -36,6 +36,9 @@ def check(q, k, v, *parameters):
     for name, x in zip(NAMES, parameters):
         if x is not None:
             _check_parameter(name, q, dtype, *x[:2])
+    table, _, position_bias, _, _ = parameters
+    if position_bias is not None and table is None:
+        raise ValueError("position_bias is given, but no table, without which it has no effect")
     devices = [device, k[2], v[2], *(x[2] for x in parameters if x is not None)]
     if any(on != device for on in devices):
         raise ValueError(f"tensors are on {', '.join(sorted(set(map(str, devices))))}, but must be on one device")
@@ -44,8 +47,8 @@ def check(q, k, v, *parameters):
 def _check_parameter(name, q, q_dtype, shape, dtype):
     batch, heads, _, size = q
     allowed = {"table": [(*shape[:1], size), (*shape[:1], heads, size)], "span": [(heads,)], "first_key": [(batch,)]}
-    if tuple(shape) not in allowed.get(name, [(heads, size)]):
-        wanted = f"(distances, {size}) or (distances, {heads}, {size})" if name == "table" else \
+    if tuple(shape) not in allowed.get(name, [(heads, size)]) or (name == "table" and shape[0] == 0):
+        wanted = f"(distances, {size}) or (distances, {heads}, {size}), with a distance" if name == "table" else \
             str(allowed.get(name, [(heads, size)])[0])
         raise ValueError(f"{name} is {tuple(shape)}, but must be {wanted}")
     wanted = {"table": q_dtype, "first_key": torch.int32}.get(name, exact_type(q_dtype))

@@ -1,6 +1,7 @@
 """Which positions attend to which, by the keys of `model.attention` in a recipe."""
 import dataclasses
 import json
+import operator
 from typing import Sequence, Union
 
 
@@ -33,9 +34,8 @@ class Pattern:
         if not all(_is_name(name) for name in (self.integration, *self.parts)):
             raise ValueError(f"integration is {self.integration!r} and parts {list(self.parts)!r}, but must be names")
         for name in ("stride", "window", "layer"):
-            _check_number(name, getattr(self, name), getattr(self, name))
-        for width in self.summary:
-            _check_number("summary", list(self.summary), width)
+            fix(name, _whole(name, getattr(self, name), getattr(self, name)))
+        fix("summary", tuple(_whole("summary", list(self.summary), width) for width in self.summary))
         for name in ("distinct_heads", "summary_inclusive"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but must be True or False")
@@ -44,9 +44,22 @@ class Pattern:
 
 
 def _is_name(value):
-    return isinstance(value, str) and "\0" not in value  # where a string ends in C
+    """A string that C can have: 0 would end it, and surrogates have no bytes."""
+    return isinstance(value, str) and not any(x == "\0" or "\ud800" <= x <= "\udfff" for x in value)
 
 
-def _check_number(name, value, number):
-    if not isinstance(number, int) or isinstance(number, bool) or abs(number) >= 2**63:
+def whole(number):
+    """An int of 64 bits from an int or what counts as one, such as NumPy's; None from anything else."""
+    if not isinstance(number, int):
+        try:
+            number = operator.index(number)
+        except TypeError:
+            return None
+    return None if isinstance(number, bool) or abs(number) >= 2**63 else number
+
+
+def _whole(name, value, number):
+    found = whole(number)
+    if found is None:
         raise ValueError(f"{name} is {value!r}, but must be a whole number below 2^63")
+    return found
