@@ -224,7 +224,7 @@ void add_audio(CLI::App& prepare, Session& session) {
   add_files(
       kind, o->config, "folders, or sound files that libsndfile reads (WAV, FLAC, Ogg, Opus, AIFF, MP3 ..)",
       "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, the name of "
-      "the split");
+      "the split (train, the default)");
   kind->add_option("--rate", o->config.rate, "samples per second")->capture_default_str();
   add_seed(kind, o->config.seed);
   kind->add_option("--decode", o->decode.dataset, "instead, turn a file in this dataset back into a WAV file");

@@ -148,5 +148,11 @@ TEST(PrepareCommand, SaysWhatToDoWithoutMemory) {
   EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
 }
 
+TEST(PrepareCommand, SaysWhichFileIsDecodedByDefault) {
+  const std::string help = call("prepare audio --help").text;
+  EXPECT_NE(help.find("the name of the split (train, the default)"), std::string::npos) << help;
+  EXPECT_NE(help.find("--index INT=0"), std::string::npos) << help;
+}
+
 }  // namespace
 }  // namespace longstride
