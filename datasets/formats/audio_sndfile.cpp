@@ -17,6 +17,7 @@ namespace longstride {
 namespace {
 
 constexpr std::int64_t most_channels = 256;
+constexpr std::int64_t lowest_rate = 1000, highest_rate = 768000;  // a wrong one would make hours of a second
 
 struct CloseSound {
   void operator()(SNDFILE* file) const { sf_close(file); }
@@ -116,6 +117,9 @@ class SoundFile final : public AudioFile {
     if (info_.frames <= 0 || info_.samplerate <= 0 || info_.channels <= 0 || info_.channels > most_channels)
       throw user_error("{}: has {} samples of {} channel(s) at {} per second, which is not sound; leave it out", path,
                        static_cast<std::int64_t>(info_.frames), info_.channels, info_.samplerate);
+    if (info_.samplerate < lowest_rate || info_.samplerate > highest_rate)
+      throw user_error("{}: has {} samples per second, but must have {} to {}; repair its header or leave it out", path,
+                       thousands(info_.samplerate), thousands(lowest_rate), thousands(highest_rate));
   }
 
   std::int64_t frames() const override { return info_.frames; }

@@ -2,18 +2,36 @@
 
 #include <png.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
 #include "datasets/formats/pictures/exif.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {
 
 UserError damaged(const std::string& name, const char* why) {
   return user_error("{}: is a damaged PNG file ({}); replace or remove it", name, why);
+}
+
+// libpng calls a header invalid whose picture exceeds its own limit. The columns and the rows are the header's first.
+void refuse_beyond_libpng(const std::uint8_t* bytes, std::size_t count, const std::string& name) {
+  constexpr std::size_t columns_at = 16, rows_at = 20, end = 24;
+  constexpr std::uint32_t most = 1'000'000, most_valid = 0x7FFFFFFF;
+  if (count < end) return;
+  const auto number = [&](std::size_t at) {
+    std::uint32_t sum = 0;
+    for (std::size_t i = 0; i < 4; ++i) sum = sum << 8 | bytes[at + i];
+    return sum;
+  };
+  const std::uint32_t columns = number(columns_at), rows = number(rows_at);
+  if (std::max(columns, rows) > most && std::max(columns, rows) <= most_valid && std::min(columns, rows) > 0)
+    throw user_error("{}: is {} x {} pixels, but at most {} columns or rows can be read; cut or scale it first", name,
+                     thousands(columns), thousands(rows), thousands(most));
 }
 
 // An animation control chunk begins with the number of frames, of which libpng would read only the first.
@@ -56,6 +74,7 @@ Picture read_png(const std::uint8_t* bytes, std::size_t count, const std::string
   if (count < 8 || png_sig_cmp(bytes, 0, 8) != 0)
     throw user_error("{}: is not a PNG file, judging by its first bytes", name);
   if (count < 16 || std::memcmp(bytes + 12, "IHDR", 4) != 0) throw damaged(name, "it does not begin with its header");
+  refuse_beyond_libpng(bytes, count, name);
   Picture picture;
   const std::vector<std::uint8_t> file = pixel_chunks(bytes, count, name, picture.orientation);
   png_image image = {};

@@ -93,10 +93,12 @@ void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, In
   const auto resampler = file->rate() == rate ? nullptr : make_resampler(file->rate(), rate);
   std::vector<float> mono(at_once), resampled;
   std::vector<std::uint8_t> levels;
+  std::size_t written = 0;
   const auto write = [&](const float* samples, std::size_t count) {
     levels.resize(count);
     std::transform(samples, samples + count, levels.begin(), mu_law_encode);
     writer.append(track.split, levels.data(), static_cast<std::int64_t>(count));
+    written += count;
   };
   std::int64_t done = 0, told = 0;
   for (std::int64_t got; (got = file->read(mono.data(), at_once)) > 0;) {
@@ -116,6 +118,9 @@ void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, In
     resampler->finish(resampled);
     write(resampled.data(), resampled.size());
   }
+  if (written == 0)
+    throw user_error("{}: has {} sample(s) at {} per second, which are none at --rate {}; leave it out", track.path,
+                     thousands(done), thousands(file->rate()), thousands(rate));
   writer.end_file(track.split);
   writer.add_source({track.path, track.bytes, sha256_of_file(track.path)});
 }

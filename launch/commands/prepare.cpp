@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
+#include <type_traits>
 
 #include "datasets/prepare/prepare.h"
 #include "framework/core/errors.h"
@@ -75,6 +77,21 @@ const char* without(const std::string& split) {
   return split == "valid" ? "training will not be validated" : "there is nothing for eval --split test to score";
 }
 
+// Calls what may run out of memory, with advice that fits it.
+template <class Work>
+void within_memory(const char* advice, const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    throw user_error("out of memory; {}", advice);
+  }
+}
+
+constexpr const char* smaller_pictures =
+    "up to eight pictures are decoded at once, each whole: scale the largest ones down, lower --size, or free memory";
+constexpr const char* free_memory =
+    "`prepare` needs little: free memory, or raise the limit of this process (ulimit -v)";
+
 template <class Config>
 void run_prepare(const Session& session, void (*prepare)(const Config&, const PrepareOutput&), const Config& config,
                  PrepareOutput output, bool json) {
@@ -84,7 +101,8 @@ void run_prepare(const Session& session, void (*prepare)(const Config&, const Pr
     PrepareLine line;
     output.note = [&](const std::string& sentence) { line.note(sentence); };
     output.progress = [&](std::int64_t done, std::int64_t total) { line.update(done, total); };
-    prepare(config, output);
+    constexpr bool pictures = std::is_same_v<Config, PrepareImagesConfig>;
+    within_memory(pictures ? smaller_pictures : free_memory, [&] { prepare(config, output); });
   }
   const auto dataset = Dataset::open(output.path);
   if (json)
@@ -189,7 +207,8 @@ void run_decode(const CLI::App* kind, AudioOptions& o, const Session& session) {
       throw user_error("{} cannot be used with --decode, which takes --split, --index, --output and --force", other);
   if (!o.config.split.empty()) o.decode.split = o.config.split;
   if (session.comm->rank() != 0) return;
-  decode_audio(o.decode, o.output);
+  within_memory("--decode holds one file of the dataset whole: choose a shorter one by --index, or free memory",
+                [&] { decode_audio(o.decode, o.output); });
   if (o.json)
     return print_json({{"output", o.output.path},
                        {"dataset", o.decode.dataset},
@@ -205,11 +224,11 @@ void add_audio(CLI::App& prepare, Session& session) {
   add_files(
       kind, o->config, "folders, or sound files that libsndfile reads (WAV, FLAC, Ogg, Opus, AIFF, MP3 ..)",
       "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, the name of "
-      "the split");
+      "the split (train, the default)");
   kind->add_option("--rate", o->config.rate, "samples per second")->capture_default_str();
   add_seed(kind, o->config.seed);
   kind->add_option("--decode", o->decode.dataset, "instead, turn a file in this dataset back into a WAV file");
-  kind->add_option("--index", o->decode.index, "with --decode: which file of the split, from 0");
+  kind->add_option("--index", o->decode.index, "with --decode: which file of the split, from 0")->capture_default_str();
   kind->callback([o, kind, &session] {
     if (!o->decode.dataset.empty()) return run_decode(kind, *o, session);
     if (kind->count("--index") > 0) throw user_error("--index is for --decode only; leave it out");

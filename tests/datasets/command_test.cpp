@@ -3,6 +3,7 @@
 
 #include "tests/datasets/command.h"
 #include "tests/datasets/foreign.h"
+#include "tests/datasets/png_encoder.h"
 #include "tests/datasets/support.h"
 
 namespace longstride {
@@ -128,6 +129,29 @@ TEST(PrepareCommand, RefusesMistakesInOneSentence) {
   EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
   EXPECT_EQ(get_file(folder / "there.h5"), Bytes{1});
   EXPECT_FALSE(folder.holds_temporaries());
+}
+
+// A picture of 201 MB in a process that may have 240: the advice is about pictures, not about training.
+TEST(PrepareCommand, SaysWhatToDoWithoutMemory) {
+  const std::string limited = fmt::format("ulimit -v 240000; OMP_NUM_THREADS=1 timeout 60 '{}' ", LONGSTRIDE_COMMAND);
+  if (shell(limited + "--version").code != 0) GTEST_SKIP() << "this build needs more memory";
+  const Folder folder;
+  PngSettings palette;
+  palette.type = PNG_COLOR_TYPE_PALETTE, palette.bits = 2;
+  put_file(folder / "a.png", encode_png(8192, 8192, Bytes(8192 * 2048, 0), palette));
+  const Outcome outcome =
+      shell(limited + fmt::format("prepare images --input {0}/a.png --fit crop --output {0}/x.h5", folder.path()));
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.text,
+            "longstride: out of memory; up to eight pictures are decoded at once, each whole: scale the "
+            "largest ones down, lower --size, or free memory\n");
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+}
+
+TEST(PrepareCommand, SaysWhichFileIsDecodedByDefault) {
+  const std::string help = call("prepare audio --help").text;
+  EXPECT_NE(help.find("the name of the split (train, the default)"), std::string::npos) << help;
+  EXPECT_NE(help.find("--index INT=0"), std::string::npos) << help;
 }
 
 }  // namespace

@@ -112,6 +112,14 @@ TEST(Png, RefusesHugeSizes) {
   expect_user_error([&] { read(file); }, "more than 67108864 pixels");
 }
 
+// A long picture is no damage, but beyond libpng's own limit.
+TEST(Png, SaysHowLongAPictureMayBe) {
+  Bytes file = encode_png(2, 1, Bytes(6, 0), {});
+  put_big_endian(file.data() + 20, 60'000'000);
+  set_chunk_checksums(file);
+  expect_user_error([&] { read(file); }, "a.png: is 1 x 60,000,000 pixels, but at most 1,000,000 columns or rows can");
+}
+
 // A 4 x 4 picture of `pixels` with one more chunk between the header and the data, of this name and content and with
 // this stated length.
 Bytes with_chunk(const Bytes& pixels, const std::string& name_and_content, std::size_t length) {

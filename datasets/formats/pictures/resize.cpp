@@ -50,13 +50,17 @@ std::vector<Taps> taps_of(std::int64_t size, double from, double to, std::int64_
 
 std::uint8_t rounded(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> precision, 0, 255)); }
 
-// Every row to `columns` pixels.
-Picture along_rows(const Picture& in, const Box& box, std::int64_t columns) {
-  Picture out = {in.rows, columns, in.channels, {}};
-  out.pixels.resize(static_cast<std::size_t>(in.rows * columns * in.channels));
+struct Rows {
+  std::int64_t first = 0, end = 0;
+};
+
+// The rows `needed`, each to `columns` pixels.
+Picture along_rows(const Picture& in, const Rows& needed, const Box& box, std::int64_t columns) {
+  Picture out = {needed.end - needed.first, columns, in.channels, {}};
+  out.pixels.resize(static_cast<std::size_t>(out.rows * columns * in.channels));
   const std::vector<Taps> all = taps_of(in.columns, box.left, box.right, columns);
   std::uint8_t* to = out.pixels.data();
-  for (std::int64_t row = 0; row < in.rows; ++row)
+  for (std::int64_t row = needed.first; row < needed.end; ++row)
     for (const Taps& taps : all) {
       const std::uint8_t* from = in.pixels.data() + (row * in.columns + taps.first) * in.channels;
       for (std::int64_t channel = 0; channel < in.channels; ++channel) {
@@ -69,18 +73,18 @@ Picture along_rows(const Picture& in, const Box& box, std::int64_t columns) {
   return out;
 }
 
-// Every column to `rows` pixels. Sums a row at a time, in the order of memory.
-Picture along_columns(const Picture& in, const Box& box, std::int64_t rows) {
+// Every column to a pixel for each of `all`, which count rows from `first` on. Sums a row at a time, in the order of
+// memory.
+Picture along_columns(const Picture& in, std::int64_t first, const std::vector<Taps>& all) {
   const std::int64_t width = in.columns * in.channels;
-  Picture out = {rows, in.columns, in.channels, {}};
-  out.pixels.resize(static_cast<std::size_t>(rows * width));
-  const std::vector<Taps> all = taps_of(in.rows, box.top, box.bottom, rows);
+  Picture out = {static_cast<std::int64_t>(all.size()), in.columns, in.channels, {}};
+  out.pixels.resize(static_cast<std::size_t>(out.rows * width));
   std::vector<std::int32_t> sums(static_cast<std::size_t>(width));
   std::uint8_t* to = out.pixels.data();
   for (const Taps& taps : all) {
     std::fill(sums.begin(), sums.end(), 1 << (precision - 1));
     for (std::size_t k = 0; k < taps.weights.size(); ++k) {
-      const std::uint8_t* from = in.pixels.data() + (taps.first + static_cast<std::int64_t>(k)) * width;
+      const std::uint8_t* from = in.pixels.data() + (taps.first - first + static_cast<std::int64_t>(k)) * width;
       for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += taps.weights[k] * from[i];
     }
     for (const std::int32_t sum : sums) *to++ = rounded(sum);
@@ -96,7 +100,13 @@ Picture resize(const Picture& picture, const Box& box, std::int64_t rows, std::i
                        box.bottom <= static_cast<double>(picture.rows),
                    "a part of {} to {} x {} to {} in a picture of {} x {}", box.left, box.right, box.top, box.bottom,
                    picture.columns, picture.rows);
-  return along_columns(along_rows(picture, box, columns), box, rows);
+  const std::vector<Taps> taps = taps_of(picture.rows, box.top, box.bottom, rows);
+  Rows needed = {picture.rows, 0};  // of a tall picture's crop, few
+  for (const Taps& row : taps) {
+    needed.first = std::min(needed.first, row.first);
+    needed.end = std::max(needed.end, row.first + static_cast<std::int64_t>(row.weights.size()));
+  }
+  return along_columns(along_rows(picture, needed, box, columns), needed.first, taps);
 }
 
 }  // namespace longstride

@@ -4,6 +4,7 @@
 #include "datasets/formats/pictures/resize.h"
 #include "tests/datasets/pictures/golden.h"
 #include "tests/datasets/png_encoder.h"
+#include "tests/support/peak_memory.h"
 
 namespace longstride {
 namespace {
@@ -50,6 +51,17 @@ TEST(Resize, AveragesWhenItReduces) {
   for (std::size_t i = 0; i < stripes.size(); ++i) stripes[i] = i % 2 == 0 ? 0 : 200;
   const Picture small = resize({64, 64, 1, stripes}, {0, 0, 64, 64}, 4, 4);
   for (const int value : small.pixels) EXPECT_NEAR(value, 100, 3);
+}
+
+// The rows of a part need no others than those around it: as many bits as if the rest had been cut off, less memory.
+TEST(Resize, ScalesOnlyTheRowsOfThePart) {
+  const std::int64_t rows = 100000, columns = 3, side = 512;
+  const Bytes pixels = random_bytes(static_cast<std::size_t>(rows * columns), 7);
+  const std::size_t before = peak_bytes();
+  const Picture part = resize({rows, columns, 1, pixels}, {0, 50000, 3, 50003}, side, side);
+  EXPECT_LT(peak_bytes() - before, std::size_t{20} << 20);  // 51 MB for all rows
+  const Bytes around(pixels.begin() + 49990 * columns, pixels.begin() + 50020 * columns);
+  EXPECT_EQ(part.pixels, resize({30, columns, 1, around}, {0, 10, 3, 13}, side, side).pixels);
 }
 
 // 1 2 3     what a camera held in any of eight ways stores for it

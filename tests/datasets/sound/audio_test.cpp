@@ -239,6 +239,14 @@ TEST(PrepareAudio, RefusesWhatIsNotSound) {
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "noise.flac"}; }), "cannot be read as sound");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "silent.wav"}; }), "is not sound");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "nan.wav"}; }), "sample 1 is not a finite number");
+  write_wav(folder / "short.wav", {0.5f}, 48000);
+  expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "short.wav"}; }),
+                    "has 1 sample(s) at 48,000 per second, which are none at --rate 12,000; leave it out");
+  for (const int other : {999, 768001}) {
+    write_wav(folder / "odd.wav", std::vector<float>(500, 0.1f), other);
+    expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "odd.wav"}; }),
+                      " samples per second, but must have 1,000 to 768,000; repair");
+  }
   put_file(folder / "music.zip", {'P', 'K', 3, 4, 0, 0});
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "music.zip"}; }), "is packed (zip); unpack it to a");
   expect_user_error(attempt([&](auto& c) { c.inputs = {"-"}; }), "only `prepare bytes` reads standard input");
