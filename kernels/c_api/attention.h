@@ -94,8 +94,9 @@ struct longstride_memory {
 enum longstride_status longstride_attention_memory(const struct longstride_plan* plan,
                                                    struct longstride_memory* memory);
 
-// A tensor (batch, n, heads, size) by strides in elements; those of the last dimension follow each other. On a GPU
-// strides that are multiples of 16 bytes and pointers aligned to 16 bytes are fast.
+// A tensor (batch, n, heads, size) by strides in elements; those of the last dimension follow each other. All values
+// must be finite, also those of keys that the pattern forbids, because tiles multiply them by zero. On a GPU strides
+// that are multiples of 16 bytes and pointers aligned to 16 bytes are fast.
 struct longstride_input {
   const void* data;
   int64_t batch_stride, position_stride, head_stride;  // not negative
