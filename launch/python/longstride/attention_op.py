@@ -163,7 +163,7 @@ def _of_one_level(function):
 def _apply(function, *args):
     if _innermost_transform() is None:
         return function.apply(*args)
-    # The dispatcher has come down to one transform's level, and goes on to the next from function.forward.
+    # The dispatcher is at one transform's level, and reaches the next from function.forward.
     before = _functorch.get_single_level_autograd_function_allowed()
     _functorch.set_single_level_autograd_function_allowed(True)
     try:
