@@ -22,10 +22,11 @@ std::uint64_t content_begin(const Blob& blob) {
   constexpr std::uint64_t header = 8;  // magic and size
   std::uint64_t at = 0;
   while (blob.size() - at >= header) {
-    std::uint8_t head[header];
-    blob.read(at, head, header);
-    if (!begins_skippable_frame({reinterpret_cast<const char*>(head), header})) break;
-    const std::uint64_t size = head[4] | head[5] << 8 | head[6] << 16 | std::uint64_t{head[7]} << 24;
+    char bytes[header];
+    blob.read(at, bytes, header);
+    const std::string_view head(bytes, header);
+    if (!begins_skippable_frame(head)) break;
+    const std::uint64_t size = number_of(head.substr(4), false);
     if (size > blob.size() - at - header) break;  // cut short
     at += header + size;
   }

@@ -22,15 +22,16 @@ void BlobStream::read(void* out, std::size_t count) {
   if (sha_ != nullptr) sha_->update(out, count);
 }
 
+std::uint64_t number_of(std::string_view bytes, bool big_endian) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    sum = sum << 8 | static_cast<std::uint8_t>(bytes[big_endian ? i : bytes.size() - 1 - i]);
+  return sum;
+}
+
 namespace {
 
 constexpr std::size_t tar_header = 512;
-
-std::uint64_t little_endian(std::string_view bytes) {
-  std::uint64_t out = 0;
-  for (std::size_t i = bytes.size(); i-- > 0;) out = out << 8 | static_cast<std::uint8_t>(bytes[i]);
-  return out;
-}
 
 // By its magic, or by the sum of the first header's bytes, as tar had no magic before POSIX. Some programs added up
 // signed bytes.
@@ -57,7 +58,7 @@ bool is_tar(std::string_view first) {
 bool is_lzma(std::string_view first) {
   constexpr std::size_t header = 13;
   if (first.size() <= header || first[0] != ']' || first[header] != 0) return false;
-  const std::uint64_t dictionary = little_endian(first.substr(1, 4)), content = little_endian(first.substr(5, 8));
+  const std::uint64_t dictionary = number_of(first.substr(1, 4), false), content = number_of(first.substr(5, 8), false);
   const std::uint64_t one_bit = std::bit_floor(dictionary);
   const bool chosen = dictionary >= 4096 && (dictionary == one_bit || dictionary == one_bit + one_bit / 2);
   return chosen && (content == UINT64_MAX || content < std::uint64_t{1} << 38);
@@ -66,7 +67,7 @@ bool is_lzma(std::string_view first) {
 }  // namespace
 
 bool begins_skippable_frame(std::string_view first) {
-  return first.size() >= 4 && little_endian(first.substr(0, 4)) >> 4 == 0x184D2A5;
+  return first.size() >= 4 && number_of(first.substr(0, 4), false) >> 4 == 0x184D2A5;
 }
 
 std::string recognised_format(const Blob& blob) {

@@ -87,6 +87,9 @@ class UnsizedStream {
   virtual std::size_t read(void* out, std::size_t most) = 0;
 };
 
+// An unsigned number of up to 8 bytes.
+std::uint64_t number_of(std::string_view bytes, bool big_endian);
+
 // Whether the bytes begin a frame of zstd that holds no content: pzstd writes one before each with content.
 bool begins_skippable_frame(std::string_view first);
 

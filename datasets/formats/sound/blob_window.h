@@ -46,12 +46,4 @@ class BlobWindow {
   std::string bytes_;
 };
 
-// An unsigned number of up to 8 bytes.
-inline std::uint64_t number_of(std::string_view bytes, bool big_endian) {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    sum = sum << 8 | static_cast<unsigned char>(bytes[big_endian ? i : bytes.size() - 1 - i]);
-  return sum;
-}
-
 }  // namespace longstride

@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 
+#include "datasets/formats/sound/second_recording.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 
@@ -47,7 +48,7 @@ class PageWalk {
     for (bool last = false; !last;) last = check_page();
     const std::uint64_t next = file_.find(capture_pattern, at_);
     if (next == file_.size()) return;
-    if (begins_a_stream(file_.at(next, head_size))) throw several_recordings(next);
+    if (begins_a_stream(file_.at(next, head_size))) throw several_recordings(file_.blob(), next);
     throw damaged(next, "it follows the page that is marked as the last");
   }
 
@@ -60,7 +61,7 @@ class PageWalk {
     const auto sequence = static_cast<std::uint32_t>(number_of(page.substr(sequence_at, 4), false));
     if (begins_a_stream(page) == serial_.has_value()) {
       if (!serial_.has_value()) throw damaged(at_, "it is not marked as the first");
-      if (pages_ > 1) throw several_recordings(at_);
+      if (pages_ > 1) throw several_recordings(file_.blob(), at_);
     }
     if (serial != serial_.value_or(serial))
       throw user_error(
@@ -101,11 +102,6 @@ class PageWalk {
   UserError damaged(std::uint64_t at, const std::string& why) const {
     return user_error("{}: the Ogg page at byte {} is damaged ({}); copy or download the file again",
                       file_.blob().name(), thousands(static_cast<std::int64_t>(at)), why);
-  }
-  UserError several_recordings(std::uint64_t at) const {
-    return user_error(
-        "{}: holds several recordings one after the other, the second from byte {} on; split it into a file for each",
-        file_.blob().name(), thousands(static_cast<std::int64_t>(at)));
   }
 
   BlobWindow& file_;

@@ -33,17 +33,11 @@ std::uint64_t layer_1_size(std::uint64_t header) {
   return kilobits == 0 ? 0 : (12 * 32000 * kilobits / rates[(header & sampling_rate) >> 10] + padding) * 4;
 }
 
-UserError several_recordings(const BlobWindow& file, std::uint64_t at) {
-  return user_error(
-      "{}: holds several recordings one after the other, the second from byte {} on; split it into a file for each",
-      file.blob().name(), thousands(static_cast<std::int64_t>(at)));
-}
-
 // The marker, then the header of the block that has to come first, of 34 bytes.
 void refuse_second_flac(BlobWindow& file, std::uint64_t start) {
   for (const std::string_view marker : {"fLaC\0\0\0\x22"sv, "fLaC\x80\0\0\x22"sv}) {
     const std::uint64_t second = file.find(marker, start + marker.size());
-    if (second != file.size()) throw several_recordings(file, second);
+    if (second != file.size()) throw several_recordings(file.blob(), second);
   }
 }
 
@@ -57,11 +51,17 @@ void refuse_second_mp3(BlobWindow& file, std::uint64_t start) {
         if (at < start + 1 + before || (header_at(file, at - before) & kind) != (first & kind)) continue;
         const std::string_view gap = file.at(at - zeros, zeros);
         if (std::all_of(gap.begin(), gap.end(), [](char c) { return c == 0; }))
-          throw several_recordings(file, at - before);
+          throw several_recordings(file.blob(), at - before);
       }
 }
 
 }  // namespace
+
+UserError several_recordings(const Blob& blob, std::uint64_t at) {
+  return user_error(
+      "{}: holds several recordings one after the other, the second from byte {} on; split it into a file for each",
+      blob.name(), thousands(static_cast<std::int64_t>(at)));
+}
 
 bool begins_like_mpeg(BlobWindow& file, std::uint64_t start) { return is_frame(header_at(file, start)); }
 
