@@ -21,13 +21,13 @@ FastPath head_size(std::int64_t size) {
           above <= 128 ? std::max<std::int64_t>(above, 16) : 0};
 }
 
-// Keys of more than 64 have no band kernel: reading and writing rows then costs more than few products do. Times the
-// work, by what was measured of two passes and gained since (docs/notes/2026-11/kernels.md).
+// Keys of more than 64 have no backward kernel for bands: reading and writing rows then costs more than few products
+// do. Times the work, as measured in both directions (docs/notes/2026-11/kernels.md).
 double work_of_window(std::int64_t window) {
   const std::int64_t tiles = 1 + (window + 62) / 64;  // of keys, for a tile of queries
-  return 0.45 + 2.07 / static_cast<double>(tiles);
+  return 0.44 + 2.17 / static_cast<double>(tiles);
 }
-double work_of_column(std::int32_t rows) { return rows <= 64 ? 1.6 : 1; }
+double work_of_column(std::int32_t rows) { return rows <= 64 ? 1.7 : 1; }
 
 FastPath narrow_window(std::int64_t window) {
   FastPath path{Slowness::narrow_window, window, 0, window, work_of_window(window)};

@@ -19,7 +19,7 @@ constexpr const char* one_or_two_of_each_kernel[] = {
     "strided, n 300, heads 32/32",      "inclusive, n 400, heads 64/64",     "dense, n 450, heads 64/64",
     "fixed 64, 16, n 333, heads 64/64", "fixed 128, 31, n 450, heads 24/32", "fixed 100, 25, n 333, heads 128/96",
     "dense, n 321, heads 32/24",        "fixed 64, 16, n 100, heads 32/32",  "local 7, n 200, heads 72/40",
-    "block 100, n 333, heads 128/112",
+    "local 129, n 700, heads 128/128",  "block 100, n 333, heads 128/112",
 };
 
 std::vector<EmulatedShape> fast_shapes() {

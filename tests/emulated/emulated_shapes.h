@@ -125,6 +125,15 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
       {"block 100", blocks(100), 333, 1, 64, 72},
       {"column 3", columns(3), 400, 1, 64, 128},
       {"column 30", columns(30), 700, 2, 48, 128},
+      // And of keys above 64: one to four tiles, two warpgroups on one ring.
+      {"local 1", window(1), 700, 1, 128, 128},
+      {"local 66", window(66), 333, 2, 72, 128},
+      {"local 129", window(129), 700, 1, 128, 128},
+      {"local 193", window(193), 1100, 1, 96, 64},
+      {"block 150", blocks(150), 700, 1, 128, 104},
+      {"block 192", blocks(192), 450, 1, 128, 128},
+      {"column 5", columns(5), 900, 1, 128, 128},
+      {"column 30", columns(30), 700, 2, 80, 128},
       // Two passes.
       {"strided", strided, 300, 1, 32, 32},
       {"strided", strided, 300, 1, 64, 64},

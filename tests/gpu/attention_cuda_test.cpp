@@ -212,30 +212,33 @@ TEST_P(AttentionCuda, RunsOfManyTilesAreAsGoodAsNaive) {
   }
 }
 
-// Bands of three to five tiles at sizes above 32, in whose backward pass two warpgroups take turns, and of up to nine,
-// whose forward pass has the same kernel. The number of heads decides how many tiles a block has: one, an even number,
-// or an odd or even number with fewer in the last block.
+// Bands of three to five tiles at sizes above 32, in whose backward pass two warpgroups take turns, of up to nine,
+// whose forward pass has the same kernel, and of keys of 128, whose forward pass has it up to four. The number of heads
+// decides how many tiles a block has: one, an even number, or an odd or even number with fewer in the last block.
 TEST_P(AttentionCuda, WideBandsAreAsGoodAsNaive) {
   struct Band {
     const char* name;
     PatternConfig pattern;
-    std::int64_t value_size;
+    std::int64_t key_size, value_size;
     Dtype dtype;
   };
-  const Band bands[] = {{"window 97", pattern_of(merged, {local}, 96), 128, Dtype::bf16},
-                        {"window 130", pattern_of(merged, {local}, 129), 128, Dtype::f16},
-                        {"block 100", pattern_of(merged, {fixed_block}, 100), 128, Dtype::bf16},
-                        {"block 256", pattern_of(merged, {fixed_block}, 256), 64, Dtype::f16},
-                        {"block 200", pattern_of(merged, {fixed_block}, 200), 64, Dtype::bf16},
-                        {"window 450", pattern_of(merged, {local}, 449), 64, Dtype::bf16},
-                        {"window 513", pattern_of(merged, {local}, 512), 64, Dtype::f16},
-                        {"block 400", pattern_of(merged, {fixed_block}, 400), 64, Dtype::bf16},
-                        {"column 3", pattern_of(merged, {column}, 3), 128, Dtype::f16}};
+  const Band bands[] = {{"window 97", pattern_of(merged, {local}, 96), 64, 128, Dtype::bf16},
+                        {"window 130", pattern_of(merged, {local}, 129), 64, 128, Dtype::f16},
+                        {"block 100", pattern_of(merged, {fixed_block}, 100), 64, 128, Dtype::bf16},
+                        {"block 256", pattern_of(merged, {fixed_block}, 256), 64, 64, Dtype::f16},
+                        {"block 200", pattern_of(merged, {fixed_block}, 200), 64, 64, Dtype::bf16},
+                        {"window 450", pattern_of(merged, {local}, 449), 64, 64, Dtype::bf16},
+                        {"window 513", pattern_of(merged, {local}, 512), 64, 64, Dtype::f16},
+                        {"block 400", pattern_of(merged, {fixed_block}, 400), 64, 64, Dtype::bf16},
+                        {"column 3", pattern_of(merged, {column}, 3), 64, 128, Dtype::f16},
+                        {"window 97", pattern_of(merged, {local}, 96), 128, 128, Dtype::f16},
+                        {"window 193", pattern_of(merged, {local}, 192), 128, 128, Dtype::bf16},
+                        {"column 3", pattern_of(merged, {column}, 3), 96, 128, Dtype::bf16}};
   const std::pair<std::int64_t, std::int64_t> lengths_and_heads[] = {{523, 1}, {581, 14}, {581, 28}};
-  for (const auto& [name, pattern, value_size, dtype] : bands)
+  for (const auto& [name, pattern, key_size, value_size, dtype] : bands)
     for (const auto& [n, heads] : lengths_and_heads) {
       const NamedPattern p{name, pattern, heads};
-      expect_equals_reference(p, 0, {1, n, heads, 64, value_size}, dtype, masks_of(pattern, heads, 0, n),
+      expect_equals_reference(p, 0, {1, n, heads, key_size, value_size}, dtype, masks_of(pattern, heads, 0, n),
                               *make_plan(pattern, 0, heads, n));
       if (HasFailure()) return;
     }

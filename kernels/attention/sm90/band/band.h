@@ -5,8 +5,8 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// For problems that `supports` accepts. The forward pass leaves heads of 64/128, and heads of 64 with five key tiles,
-// to the general kernels, which are faster there.
+// For problems that `supports` accepts. How many key tiles a band may have depends on the heads and the direction
+// (band_shape.h).
 bool is_band(const AttentionArgs&);
 bool is_band(const AttentionBackwardArgs&);
 

@@ -9,12 +9,10 @@
 namespace longstride::kernels::cuda::sm90 {
 
 bool is_band(const AttentionArgs& args) {
-  const std::int64_t of_keys = args.q.size(3), of_values = args.v.size(3);
-  const std::int32_t most = of_values > 64                      ? most_large_reach
-                            : std::max(of_keys, of_values) > 32 ? most_shared_reach
-                                                                : most_reach;
+  const std::int64_t larger = std::max(args.q.size(3), args.v.size(3));
+  const std::int32_t most = larger > 64 ? most_large_reach : larger > 32 ? most_shared_reach : most_reach;
   BandPlan band;
-  return of_keys <= widest_band_key && find_any_band(*args.plan, band) && band.reach <= most;
+  return find_any_band(*args.plan, band) && band.reach <= most;
 }
 
 bool is_band(const AttentionBackwardArgs& args) {

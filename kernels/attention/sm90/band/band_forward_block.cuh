@@ -44,15 +44,18 @@ struct BandForwardTask {
   }
 };
 
-// Three warpgroups are consumers, and one with few registers loads the tiles of all. The consumers have a task each,
-// with a ring of keys and values of its own; or, where keys do not fit three times (`Shares`), one task and one ring,
-// and take its query tiles in turn. A query tile sees up to `Reach` key tiles.
+// Three warpgroups are consumers, two of keys of more than 64 columns, and one with few registers loads the tiles of
+// all. The consumers have a task each, with a ring of keys and values of its own; or, where keys do not fit as often
+// (`Shares`), one task and one ring, and take its query tiles in turn. A query tile sees up to `Reach` key tiles.
 template <int KeySize, int ValueSize, bool Shares, int Reach>
 struct BandForwardBlock {
-  static constexpr int groups = 3, tasks = Shares ? 1 : groups, sharers = groups / tasks;  // of a ring
+  static constexpr int groups = KeySize > 64 ? 2 : 3, tasks = Shares ? 1 : groups,
+                       sharers = groups / tasks;  // of a ring
   static constexpr int threads = (groups + 1) * 128, rows = band_rows, warps = 4, warp_rows = 16;
-  static constexpr int loader_registers = 32, consumer_registers = 160;  // together all of a multiprocessor's
-  static_assert(loader_registers + groups * consumer_registers == 65536 / 128);
+  // Given at the start, and as they are divided then.
+  static constexpr int registers = 65536 / threads / 8 * 8, loader_registers = groups == 2 ? 40 : 32,
+                       consumer_registers = groups == 2 ? 232 : 160;
+  static_assert(loader_registers + groups * consumer_registers == (groups + 1) * registers);
   // Values of more than 64 columns, like many key tiles, leave room for one slot of queries; outputs leave 64 columns
   // at a time.
   static constexpr bool is_large = ValueSize > 64, is_far = Reach > most_reach;

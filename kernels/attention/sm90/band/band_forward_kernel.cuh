@@ -23,7 +23,8 @@ namespace longstride::kernels::cuda::sm90 {
 template <class T, int KeySize, int ValueSize, bool Shares, int Reach>
 struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
   using Block = BandForwardBlock<KeySize, ValueSize, Shares, Reach>;
-  using Block::is_large, Block::is_far, Block::sharers, Block::query_slots, Block::rows, Block::warps, Block::warp_rows;
+  using Block::groups, Block::is_large, Block::is_far, Block::sharers, Block::query_slots, Block::rows, Block::warps,
+      Block::warp_rows;
   using Block::key_bytes, Block::value_boxes, Block::value_row, Block::warp_output_bytes, Block::sharer_bytes;
   using Block::outputs_at, Block::keys, Block::queries, Block::first_key_tile;
   using Block::problem, Block::shared, Block::sharer;
@@ -188,7 +189,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
         wgmma<T, ValueSize, true>(o, weights[c][i], advanced(values, i * 16 * value_row), !First || c + i > 0);
       wgmma_commit();
     };
-    if constexpr (is_large) {  // no registers for scores next to the output
+    if constexpr (is_large && groups == 3) {  // no registers for scores next to the output
 #pragma unroll
       for (int c = 0; c < Count; ++c) weigh(c);
 #pragma unroll

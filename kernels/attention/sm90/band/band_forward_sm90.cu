@@ -67,7 +67,9 @@ void attention_band(const AttentionArgs& args, const Launch& launch) {
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
-      if (args.v.size(3) > 64)
+      if (args.q.size(3) > 64)
+        launch_band<T, 128, 128, true, most_large_reach>(args, band, launch);
+      else if (args.v.size(3) > 64)
         launch_band<T, 64, 128, true, most_large_reach>(args, band, launch);
       else if (band.reach > most_reach)
         launch_band<T, 64, 64, true, most_shared_reach>(args, band, launch);

@@ -8,11 +8,11 @@ inline constexpr int band_rows = 64;  // per tile
 // A band is short if no key tile has more query tiles, and no query tile more key tiles, than this: they are in shared
 // memory together. Long bands have kernels of their own (sm90/long_band).
 inline constexpr std::int32_t most_reach = 5;
-// The same forward, with values of more than 64 columns, which leave less room.
+// The same forward, with keys or values of more than 64 columns, which leave less room.
 inline constexpr std::int32_t most_large_reach = 4;
 // The same forward, with heads of 40 to 64, where three warpgroups share one ring of keys.
 inline constexpr std::int32_t most_shared_reach = 9;
-// Larger keys have no kernel for bands (sm90/band).
+// Backward, larger keys have no kernel for bands.
 inline constexpr std::int32_t widest_band_key = 64;
 inline constexpr int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, shared_reserved = 1024;
 

@@ -94,7 +94,7 @@ void launch_with_sizes(const AttentionArgs& args, const HeadPasses& passes, cons
     if constexpr (!pieces())
       if (key_size <= 32 && value_size <= 32) return launch_pass<32, 32, KeyCount, false, T>(args, passes, launch);
     if (key_size <= 64 && value_size <= 64) return launch_pass<64, 64, KeyCount, pieces(), T>(args, passes, launch);
-    if constexpr (KeyCount != KeysPerQuery::thousands) {
+    if constexpr (KeyCount == KeysPerQuery::many) {
       if (key_size <= 64) return launch_pass<64, 128, KeyCount, pieces(), T>(args, passes, launch);
       return launch_pass<128, 128, KeyCount, pieces(), T>(args, passes, launch);
     }
@@ -106,13 +106,13 @@ void launch_with_sizes(const AttentionArgs& args, const HeadPasses& passes, cons
 
 template <class T>
 void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Launch& launch) {
-  // Values of 128 have one tiling for many and for thousands, and there is none for thousands in pieces.
-  const bool no_thousands = std::max(args.q.size(3), args.v.size(3)) > 64 || needs_pieces(passes.geometry);
-  switch (keys_per_query(passes.geometry)) {
+  // Sizes above 64 have one tiling, and there is none for thousands in pieces.
+  const bool is_large = std::max(args.q.size(3), args.v.size(3)) > 64;
+  switch (is_large ? KeysPerQuery::many : keys_per_query(passes.geometry)) {
     case KeysPerQuery::few:
       return launch_with_sizes<KeysPerQuery::few, T>(args, passes, launch);
     case KeysPerQuery::thousands:
-      if (!no_thousands) return launch_with_sizes<KeysPerQuery::thousands, T>(args, passes, launch);
+      if (!needs_pieces(passes.geometry)) return launch_with_sizes<KeysPerQuery::thousands, T>(args, passes, launch);
       [[fallthrough]];
     case KeysPerQuery::many:
       return launch_with_sizes<KeysPerQuery::many, T>(args, passes, launch);

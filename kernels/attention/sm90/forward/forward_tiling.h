@@ -27,12 +27,11 @@ enum class KeysPerQuery { few, many, thousands };
 // cores and the exponentials dominate. With values of at most 64, two independent blocks of two warpgroups hide each
 // other's beginning and end. With thousands of keys these are rare, and one block is faster: three warpgroups in turn,
 // that compute the scores of the next tile during the softmax of this one, and that copy nothing themselves. With
-// values of 128 the output takes 64 registers: the same with tiles of 64 keys, for many keys too.
+// values of 128 the output takes 64 registers: the same with tiles of 64 keys, for any number of keys.
 constexpr ForwardTiling forward_tiling(int value_size, KeysPerQuery count) {
   if (count == KeysPerQuery::few) {
     if (value_size <= 32) return {.warpgroups = 2, .keys = 64, .stages = 4, .blocks = 3};
     if (value_size <= 64) return {.warpgroups = 2, .keys = 64, .stages = 4, .blocks = 2, .overlaps = true};
-    return {.warpgroups = 1, .keys = 64, .stages = 2, .blocks = 3, .overlaps = true};
   }
   if (count == KeysPerQuery::many) {
     if (value_size <= 32) return {.warpgroups = 2, .keys = 128, .stages = 4, .blocks = 2};
