@@ -27,7 +27,7 @@ double work_of_window(std::int64_t window) {
   const std::int64_t tiles = 1 + (window + 62) / 64;  // of keys, for a tile of queries
   return 0.44 + 2.17 / static_cast<double>(tiles);
 }
-double work_of_column(std::int32_t rows) { return rows <= 64 ? 1.7 : 1; }
+double work_of_column(std::int32_t rows) { return rows <= 64 ? 1.6 : 1; }
 
 FastPath narrow_window(std::int64_t window) {
   FastPath path{Slowness::narrow_window, window, 0, window, work_of_window(window)};

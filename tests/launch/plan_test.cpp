@@ -228,7 +228,7 @@ TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
   EXPECT_EQ(of_part("local", "192", "256"), "");  // the whole context
   EXPECT_EQ(of_part("local", "128", "34"), "");
   EXPECT_EQ(of_part("column", "192"),
-            "columns of 64 positions take 1.7 times as long as their operations suggest with heads above 64; heads of "
+            "columns of 64 positions take 1.6 times as long as their operations suggest with heads above 64; heads of "
             "64 are fast (model.width / "
             "model.heads)");
   EXPECT_EQ(of_part("column", "128"), "");

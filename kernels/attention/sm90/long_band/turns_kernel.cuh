@@ -40,14 +40,11 @@ struct BackwardTurns : KeysOfTurns<T, Task, Size> {
 
   // ---- The warp that loads ----
 
-  __device__ void load_task_queries(RingSlot& query) const {
-    const std::int64_t row = this->first_row();
-    for (std::int32_t tile = task.end(problem) - 1; tile >= task.begin(); --tile) {
-      const int i = query.index;
-      this->load_queries(problem, row, tile, queries(i), control.statistics[i], &control.query_empty[i],
-                         query.parity ^ 1, &control.query_full[i]);
-      query.advance(query_stages);
-    }
+  __device__ void load_query_tile(RingSlot& query, std::int32_t tile) const {
+    const int i = query.index;
+    this->load_queries(problem, this->first_row(), tile, queries(i), control.statistics[i], &control.query_empty[i],
+                       query.parity ^ 1, &control.query_full[i]);
+    query.advance(query_stages);
   }
   // Takes tasks in order, so that a block with a later task waits for blocks at work only.
   __device__ void load_all() const {
@@ -56,8 +53,8 @@ struct BackwardTurns : KeysOfTurns<T, Task, Size> {
       unsigned index = 0;
       if (lane == 0) index = atomicAdd(problem.tasks_taken, 1u);
       index = __shfl_sync(~0u, index, 0);
-      barrier_wait(&control.key_empty[key.index], key.parity ^ 1);
       if (index >= problem.tasks) {
+        barrier_wait(&control.key_empty[key.index], key.parity ^ 1);
         if (lane == 0) {
           control.tickets[key.index].valid = 0;
           barrier_arrive(&control.key_full[key.index]);
@@ -66,14 +63,24 @@ struct BackwardTurns : KeysOfTurns<T, Task, Size> {
       }
       const Ticket ticket = task.ticket(problem, index);
       task.take(problem, ticket);
-      if (lane == 0) control.tickets[key.index] = ticket;
-      task.load_keys(*this, keys(key.index), &control.key_full[key.index]);
-      key.advance(key_stages);
+      std::int32_t tile = task.end(problem) - 1;
+      const auto load_keys = [&] {
+        barrier_wait(&control.key_empty[key.index], key.parity ^ 1);
+        if (lane == 0) control.tickets[key.index] = ticket;
+        task.load_keys(*this, keys(key.index), &control.key_full[key.index]);
+        key.advance(key_stages);
+      };
+      // Where there is room for one task's keys, the next one's queries and values find room before its keys do.
+      if constexpr (key_stages == 1)
+        load_query_tile(query, tile--);
+      else
+        load_keys();
       barrier_wait(&control.value_empty[value.index], value.parity ^ 1);
       task.load_values(*this, values(value.index), &control.value_full[value.index]);
       value.advance(value_stages);
+      if constexpr (key_stages == 1) load_keys();
       __syncwarp();
-      load_task_queries(query);
+      for (; tile >= task.begin(); --tile) load_query_tile(query, tile);
     }
   }
 
@@ -226,13 +233,15 @@ struct BackwardTurns : KeysOfTurns<T, Task, Size> {
           if (ends) {
             arrive_for_warp(&control.ds_empty[strips - 1][at.index]);
             at.advance(ds_stages);
+            // The only keys there is room for make way for the next ones before dQ waits for its turn.
+            if (key_stages == 1 && query == task.begin()) arrive_for_warp(&control.key_empty[key.index]);
           }
           if (box == 0) barrier_wait(&control.sum_ready[sum.index], sum.parity);
           pass_on(dq, query, sum.index, box, ends);
         }
         sum.advance(sum_buffers);
       }
-      arrive_for_warp(&control.key_empty[key.index]);
+      if constexpr (key_stages > 1) arrive_for_warp(&control.key_empty[key.index]);
       key.advance(key_stages);
     }
   }
