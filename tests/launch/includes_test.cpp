@@ -136,11 +136,25 @@ TEST(Includes, BreachesAreFound) {
   EXPECT_EQ(files, 9);
 }
 
-// Lower case, without underscores, so that LongMemory and long_memory are one name.
-std::string joined(std::string text) {
-  std::erase(text, '_');
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
+// In lower case, with _ before and after every word of a name: LongMemory and long_memory are both _long_memory_, and
+// no word is found within another one.
+std::string in_words(const std::string& text) {
+  const auto is = [&](int (*kind)(int), std::size_t i) {
+    return i < text.size() && kind(static_cast<unsigned char>(text[i])) != 0;
+  };
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (!is(std::isalnum, i)) {
+      if (i > 0 && is(std::isalnum, i - 1)) out += '_';
+      if (text[i] != '_') out += ' ';
+      continue;
+    }
+    const bool continues = i > 0 && is(std::isalnum, i - 1),
+               capital = is(std::isupper, i) && (!is(std::isupper, i - 1) || is(std::islower, i + 1));
+    if ((!continues || capital) && !out.ends_with('_')) out += '_';
+    out += static_cast<char>(std::tolower(static_cast<unsigned char>(text[i])));
+  }
+  return out + '_';
 }
 
 // Files of launch/ and framework/train that name a folder of framework/models, as "path names folder".
@@ -149,9 +163,9 @@ std::vector<std::string> named_architectures(const fs::path& root) {
   for (const char* room : {"launch", "framework/train"})
     for (const auto& file : fs::recursive_directory_iterator(root / room)) {
       if (file.path().extension() != ".h" && file.path().extension() != ".cpp") continue;
-      const std::string text = joined(text_of(file.path().string()));
+      const std::string text = in_words(text_of(file.path().string()));
       for (const auto& model : fs::directory_iterator(root / "framework/models"))
-        if (model.is_directory() && text.find(joined(model.path().filename().string())) != std::string::npos)
+        if (model.is_directory() && text.find(in_words(model.path().filename().string())) != std::string::npos)
           found.push_back(file.path().lexically_relative(root).string() + " names " + model.path().filename().string());
     }
   std::sort(found.begin(), found.end());
@@ -165,8 +179,12 @@ TEST(Includes, LaunchAndTrainNameNoArchitecture) {
   write_text(dir / "framework/train/a.cpp", "#include \"framework/models/long_memory/config.h\"\n");
   write_text(dir / "launch/run/b.h", "// LongMemory\n");
   write_text(dir / "launch/fine.cpp", "// a long memory\n");
+  write_text(dir / "framework/models/mine/config.h", "");
+  write_text(dir / "launch/c.cpp", "MineConfig config;\n");
+  write_text(dir / "launch/determined.cpp", "int determined(int minext);\n");
   EXPECT_EQ(named_architectures(dir.path()),
-            (std::vector<std::string>{"framework/train/a.cpp names long_memory", "launch/run/b.h names long_memory"}));
+            (std::vector<std::string>{"framework/train/a.cpp names long_memory", "launch/c.cpp names mine",
+                                      "launch/run/b.h names long_memory"}));
 }
 
 }  // namespace

@@ -280,7 +280,7 @@ class Runs(unittest.TestCase):
             use_attention(Decoder({**MEMORY[f"compressive_{kind}"]["model"], "context": 8}), "kernels")
 
     def test_rotated_queries_and_keys_next_to_a_memory(self):
-        distance, memory = {"table": "none", "biases": "none", "window": 20}, {"length": 24, "compressed": 6, "rate": 4}
+        distance, memory = {"table": "none", "biases": "none", "window": 20}, {"length": 24, "compressed": 8, "rate": 4}
         self.compare("rotary", {"rotary_base": 10000, "query_key_norm": True, "attention_bias": False,
                                 "distance": distance, "memory": memory}, self.WARM, length=100)
 

@@ -45,7 +45,7 @@ class Keys(unittest.TestCase):
         for values, message in [
             ({"length": 12, "compressed": 4, "rate": 2}, "'length' is 12, but must be a multiple of the context, 8"),
             ({"length": 8, "compressed": 4}, "'rate' is 0, but must be a divisor of the context, 8"),
-            ({"length": 8, "compressed": 5, "rate": 2}, "'compressed' is 5, but must be a multiple of 4, the rows"),
+            ({"length": 8, "compressed": 3, "rate": 2}, "'compressed' is 3, but must be at least 4, the rows"),
             ({"length": 8, "start": "ones"}, "'start' is \"ones\", but must be one of empty, zeros"),
         ]:
             with self.assertRaisesRegex(settings.UserError, re.escape(message)):

@@ -94,7 +94,7 @@ class Drawn:
         rate = self.one_of(*(n for n in (1, 2, 3, 4, 8) if self.context % n == 0))
         compress = self.one_of("mean", "max", "convolution", "dilated", "most_used")
         made = {"length": self.context * self.one_of(1, 2), "rate": rate, "compress": compress,
-                "compressed": self.context // rate * self.one_of(1, 2)} | start
+                "compressed": self.context // rate + self.one_of(0, 1, 5, self.context // rate)} | start
         return made | self.some(reconstruction=(0.8, 0, 1)) if compress in ("convolution", "dilated") else made
 
     def commands(self):

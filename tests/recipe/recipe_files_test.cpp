@@ -65,7 +65,7 @@ TEST(RecipeFiles, EveryRecipeHasTheParametersOfTheFormulaAndOfThePaper) {
     const Recipe recipe = read_recipe(path);
     const auto count = recipe.model->make_model()->parameters().count();
     EXPECT_EQ(count, parameters_by_formula(dynamic_cast<const DecoderConfig&>(*recipe.model)));
-    if (!recipe.reproduces.given()) continue;
+    if (recipe.reproduces.parameters == 0) continue;  // none is published
     EXPECT_NEAR(static_cast<double>(count) / recipe.reproduces.parameters, 1.0, 0.01);
     ++published;
   }

@@ -39,9 +39,9 @@ const Edit edits[] = {
     {"    rate: 3\n", "",
      "r.yaml:10: model.memory.rate is 0, but a compressed memory needs the number of rows that become one; set "
      "model.memory.rate: 3, as in the paper"},
-    {"compressed: 8", "compressed: 6",
-     "r.yaml:12: model.memory.compressed is 6, but must be a multiple of data.context / model.memory.rate, 4, the rows "
-     "that a segment becomes"},
+    {"compressed: 8", "compressed: 3",
+     "r.yaml:12: model.memory.compressed is 3, but must be at least data.context / model.memory.rate, 4, the rows that "
+     "a segment becomes"},
     {"compress: dilated", "compress: max",
      "r.yaml:15: model.memory.reconstruction is 0.5, but only convolution and dilated have weights that learn from "
      "this "

@@ -80,7 +80,7 @@ void check_unused(SettingsChecker& check, const MemoryConfig& m) {
   }
 }
 
-// Whole segments leave the memory, and whole rows of the compressed memory come of them.
+// Whole segments leave the memory, whole rows of the compressed memory come of them, and it holds those of one segment.
 void check_compressed(SettingsChecker& check, const MemoryConfig& m, std::int64_t context) {
   check_unused(check, m);
   if (m.compressed == 0) return;
@@ -96,10 +96,10 @@ void check_compressed(SettingsChecker& check, const MemoryConfig& m, std::int64_
                  m.length, context);
   if (context % m.rate != 0)
     check.refuse("model.memory.rate", "model.memory.rate is {}, but must divide data.context, {}", m.rate, context);
-  else if (m.compressed % (context / m.rate) != 0)
+  else if (m.compressed < context / m.rate)
     check.refuse("model.memory.compressed",
-                 "model.memory.compressed is {}, but must be a multiple of data.context / model.memory.rate, {}, the "
-                 "rows that a segment becomes",
+                 "model.memory.compressed is {}, but must be at least data.context / model.memory.rate, {}, the rows "
+                 "that a segment becomes",
                  m.compressed, context / m.rate);
 }
 

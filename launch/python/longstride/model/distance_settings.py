@@ -108,9 +108,9 @@ class Memory:
             raise keys.wrong("length", self.length, f"a multiple of the context, {context}, before a compressed memory")
         if self.rate == 0 or context % self.rate != 0:
             raise keys.wrong("rate", self.rate, f"a divisor of the context, {context}")
-        if self.compressed % (context // self.rate) != 0:
-            raise keys.wrong("compressed", self.compressed, f"a multiple of {context // self.rate}, the rows that a "
-                             "window becomes")
+        if self.compressed < context // self.rate:
+            raise keys.wrong("compressed", self.compressed, f"at least {context // self.rate}, the rows that a window "
+                             "becomes")
 
     @property
     def rows(self):
