@@ -5,7 +5,7 @@
 #   launch/quickstart.sh                 trains on the text of this repository
 #   launch/quickstart.sh --data FILE     trains on the bytes of your own file
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 data=""
 while [ $# -gt 0 ]; do

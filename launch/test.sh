@@ -6,7 +6,7 @@
 #
 # CUDA kernels are built where there is a GPU to run them; LONGSTRIDE_CUDA=1 builds them anyway.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 select=(-L fast)
 targets=(--target longstride fast_tests)

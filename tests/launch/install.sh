@@ -4,7 +4,7 @@
 #
 #   install.sh BUILD
 set -euo pipefail
-consumer=$(cd "$(dirname "${BASH_SOURCE[0]}")/../packages/consumer" && pwd)
+consumer=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/../packages/consumer" && pwd)
 prefix=$(mktemp -d)
 trap 'rm -rf "$prefix"' EXIT
 cmake --install "$1" --prefix "$prefix" >"$prefix/log" || { cat "$prefix/log" >&2; exit 1; }

@@ -6,10 +6,10 @@
 #   try.sh debian12 [FOLDER]       FOLDER (default: build/packages) keeps the systems for the next time, and gets the
 #   try.sh ubuntu24.04 [FOLDER]    packages that were tried
 set -euo pipefail
-source_tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+source_tree=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 release=${1:-}
 mkdir -p "${2:-$source_tree/build/packages}"
-folder=$(cd "${2:-$source_tree/build/packages}" && pwd)
+folder=$(CDPATH= cd -- "${2:-$source_tree/build/packages}" && pwd)
 case $release in
   debian12) suite=bookworm mirror=http://deb.debian.org/debian components=main keys=debian-archive-keyring ;;
   ubuntu24.04)

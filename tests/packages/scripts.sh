@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# quickstart.sh and test.sh with stand-ins for the commands that they call: what they say, and in which folder they work.
+#
+#   scripts.sh SOURCE
+set -euo pipefail
+source=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "scripts.sh: $*; said: $(cat "$work/said")" >&2; exit 1; }
+
+tree="$work/a trée"
+mkdir -p "$work/bin" "$tree/recipes" "$tree"/{docs,kernels,framework,datasets,tests}
+cp -r "$source/launch" "$source/README.md" "$tree/"
+cp -r "$source/recipes/quickstart" "$tree/recipes/"
+stand_in() { cat >"$work/bin/$1" && chmod +x "$work/bin/$1"; }
+stand_in dpkg-query <<<'#!/bin/sh
+echo install ok installed'
+stand_in nvidia-smi <<<'#!/bin/sh
+exit 1'
+stand_in ctest <<<'#!/bin/sh
+echo tested'
+stand_in longstride <<<'#!/bin/sh
+case $1 in
+  prepare) touch data/quickstart-text.h5 ;;
+  train) mkdir -p runs/quickstart-text/checkpoints ;;
+  sample) mkdir -p runs/quickstart-text/samples && echo sampled >runs/quickstart-text/samples/sample-000.txt ;;
+esac'
+# Writes what the scripts read of a build folder.
+stand_in cmake <<'CMAKE'
+#!/usr/bin/env bash
+echo "cmake $*" >>"$0.calls"
+if [ "$1" = --build ]; then
+  echo "[1/2] Building"
+  cp "$(dirname "$0")/longstride" "$2/longstride"
+  exit
+fi
+while [ "$1" != -B ]; do shift; done
+mkdir -p "$2"
+echo "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" >"$2/CMakeCache.txt"
+touch "$2/build.ninja"
+echo "-- Longstride 0"
+CMAKE
+try() { # try SCRIPT [ARGUMENT...]
+  code=0
+  : >"$work/bin/cmake.calls"
+  PATH=$work/bin:$PATH "$@" >"$work/said" 2>&1 </dev/null || code=$?
+}
+called() { grep -qE -- "$1" "$work/bin/cmake.calls"; }
+
+cd "$tree"
+CDPATH=.:"$work" try launch/quickstart.sh
+[ $code -eq 0 ] && grep -q '^== Done' "$work/said" || fail "quickstart.sh fails where CDPATH is set"
+cd /
+try "$tree/launch/quickstart.sh"
+[ $code -eq 0 ] && ! called '^cmake .*-S' || fail "quickstart.sh does not continue in a folder that is configured"
+cd "$tree"
+CDPATH=. try launch/test.sh
+[ $code -eq 0 ] && grep -qx tested "$work/said" || fail "test.sh fails where CDPATH is set"
