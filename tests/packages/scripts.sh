@@ -25,17 +25,17 @@ case $1 in
   train) mkdir -p runs/quickstart-text/checkpoints ;;
   sample) mkdir -p runs/quickstart-text/samples && echo sampled >runs/quickstart-text/samples/sample-000.txt ;;
 esac'
-# Writes what the scripts read of a build folder.
+# Writes what the scripts read of a build folder; fails as a compiler does while there is a file named `broken`.
 stand_in cmake <<'CMAKE'
 #!/usr/bin/env bash
 echo "cmake $*" >>"$0.calls"
 if [ "$1" = --build ]; then
   echo "[1/2] Building"
+  [ ! -e broken ] || { printf 'kernels/x.cpp:1:2: error: no space\nninja: build stopped\n'; exit 1; }
   cp "$(dirname "$0")/longstride" "$2/longstride"
   exit
 fi
 while [ "$1" != -B ]; do shift; done
-mkdir -p "$2"
 echo "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" >"$2/CMakeCache.txt"
 touch "$2/build.ninja"
 echo "-- Longstride 0"
@@ -48,11 +48,20 @@ try() { # try SCRIPT [ARGUMENT...]
 called() { grep -qE -- "$1" "$work/bin/cmake.calls"; }
 
 cd "$tree"
+touch broken
+try launch/quickstart.sh
+[ $code -eq 1 ] && grep -q 'x.cpp:1:2: error: no space' "$work/said" || fail "a failed build does not say why"
+rm broken
 CDPATH=.:"$work" try launch/quickstart.sh
 [ $code -eq 0 ] && grep -q '^== Done' "$work/said" || fail "quickstart.sh fails where CDPATH is set"
 cd /
 try "$tree/launch/quickstart.sh"
 [ $code -eq 0 ] && ! called '^cmake .*-S' || fail "quickstart.sh does not continue in a folder that is configured"
+cp -r "$tree" "$work/copied"
+try "$work/copied/launch/quickstart.sh"
+[ $code -eq 0 ] && called '--fresh' || fail "a copied tree builds the sources of the first"
 cd "$tree"
 CDPATH=. try launch/test.sh
-[ $code -eq 0 ] && grep -qx tested "$work/said" || fail "test.sh fails where CDPATH is set"
+[ $code -eq 0 ] && grep -qx tested "$work/said" && ! called '--fresh' || fail "test.sh fails where CDPATH is set"
+try launch/test.sh --all --none
+[ $code -eq 2 ] && grep -q 'one option at most' "$work/said" || fail "test.sh ignores an argument"
