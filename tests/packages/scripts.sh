@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # quickstart.sh and test.sh with stand-ins for the commands that they call: what they say, and in which folder they work.
+# And what cpack runs before it packs.
 #
 #   scripts.sh SOURCE
 set -euo pipefail
@@ -65,3 +66,8 @@ CDPATH=. try launch/test.sh
 [ $code -eq 0 ] && grep -qx tested "$work/said" && ! called '--fresh' || fail "test.sh fails where CDPATH is set"
 try launch/test.sh --all --none
 [ $code -eq 2 ] && grep -q 'one option at most' "$work/said" || fail "test.sh ignores an argument"
+
+(umask 077 && mkdir -p "$work/packed/usr/bin" && touch "$work/packed/usr/bin/x")
+cmake -D CPACK_TEMPORARY_DIRECTORY="$work/packed" -P "$source/cmake/readable_folders.cmake" >"$work/said" 2>&1
+[ "$(stat -c %a "$work/packed" "$work/packed/usr/bin" "$work/packed/usr/bin/x" | xargs)" = "755 755 600" ] ||
+  fail "folders of packages are closed by the umask"
