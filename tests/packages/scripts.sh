@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # quickstart.sh and test.sh with stand-ins for the commands that they call: what they say, and in which folder they work.
-# And what cpack runs before it packs.
+# And what cpack runs before it packs, and a build type that does not exist.
 #
 #   scripts.sh SOURCE
 set -euo pipefail
@@ -71,3 +71,7 @@ try launch/test.sh --all --none
 cmake -D CPACK_TEMPORARY_DIRECTORY="$work/packed" -P "$source/cmake/readable_folders.cmake" >"$work/said" 2>&1
 [ "$(stat -c %a "$work/packed" "$work/packed/usr/bin" "$work/packed/usr/bin/x" | xargs)" = "755 755 600" ] ||
   fail "folders of packages are closed by the umask"
+
+try_type() { cmake -S "$source" -B "$work/build" -DCMAKE_BUILD_TYPE="$1" >"$work/said" 2>&1; }
+! try_type Relase && grep -q 'CMAKE_BUILD_TYPE is Relase, but must be one of Release' "$work/said" ||
+  fail "a build type that does not exist is taken"
