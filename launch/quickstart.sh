@@ -74,7 +74,7 @@ fi
 
 echo "== Training $recipe on $data"
 resume=()
-[ ! -d "$run/checkpoints" ] || [ -z "$(ls -A "$run/checkpoints")" ] || resume=(--resume)
+! compgen -G "$run/checkpoints/step-*" >/dev/null || resume=(--resume)  # one that was being written does not count
 "$longstride" train $recipe --set data.path="$dataset" --run "$run" ${resume[@]+"${resume[@]}"}
 
 echo "== Evaluating"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # quickstart.sh and test.sh with stand-ins for the commands that they call: what they say, and in which folder they work.
-# And what cpack runs before it packs, and a build type that does not exist.
+# And slurm.sbatch, what cpack runs before it packs, and a build type that does not exist.
 #
 #   scripts.sh SOURCE
 set -euo pipefail
@@ -23,7 +23,7 @@ echo tested'
 stand_in longstride <<<'#!/bin/sh
 case $1 in
   prepare) touch data/quickstart-text.h5 ;;
-  train) mkdir -p runs/quickstart-text/checkpoints ;;
+  train) echo "train $*"; mkdir -p runs/quickstart-text/checkpoints/.tmp-step-00000500 ;;
   sample) mkdir -p runs/quickstart-text/samples && echo sampled >runs/quickstart-text/samples/sample-000.txt ;;
 esac'
 # Writes what the scripts read of a build folder; fails as a compiler does while there is a file named `broken`.
@@ -58,6 +58,11 @@ CDPATH=.:"$work" try launch/quickstart.sh
 cd /
 try "$tree/launch/quickstart.sh"
 [ $code -eq 0 ] && ! called '^cmake .*-S' || fail "quickstart.sh does not continue in a folder that is configured"
+grep -q '^train ' "$work/said" && ! grep -q '^train .*--resume' "$work/said" ||
+  fail "quickstart.sh resumes a run that was killed while it wrote its first checkpoint"
+mkdir "$tree/runs/quickstart-text/checkpoints/step-00000500"
+try "$tree/launch/quickstart.sh"
+grep -q '^train .*--resume' "$work/said" || fail "quickstart.sh does not resume"
 cp -r "$tree" "$work/copied"
 try "$work/copied/launch/quickstart.sh"
 [ $code -eq 0 ] && called '--fresh' || fail "a copied tree builds the sources of the first"
@@ -66,6 +71,20 @@ CDPATH=. try launch/test.sh
 [ $code -eq 0 ] && grep -qx tested "$work/said" && ! called '--fresh' || fail "test.sh fails where CDPATH is set"
 try launch/test.sh --all --none
 [ $code -eq 2 ] && grep -q 'one option at most' "$work/said" || fail "test.sh ignores an argument"
+
+stand_in srun <<<'#!/bin/sh
+echo "srun $*"
+exit ${ends_with:-0}'
+stand_in scontrol <<<'#!/bin/sh
+echo "scontrol $*"'
+export SLURM_JOB_ID=7
+ends_with=2 try bash launch/scripts/slurm.sbatch recipe.yaml "$work/a run"
+[ $code -eq 2 ] && [ "$(wc -l <"$work/said")" -eq 2 ] || fail "slurm.sbatch says more than a run that does not start"
+mkdir -p "$work/a run/checkpoints/step-00000100"
+echo '  steps: 200' >"$work/a run/recipe.yaml"
+try bash launch/scripts/slurm.sbatch recipe.yaml "$work/a run" --from old
+[ $code -eq 0 ] && grep -q -- ' --resume$' "$work/said" && grep -qx 'scontrol requeue 7' "$work/said" ||
+  fail "slurm.sbatch does not continue a run"
 
 (umask 077 && mkdir -p "$work/packed/usr/bin" && touch "$work/packed/usr/bin/x")
 cmake -D CPACK_TEMPORARY_DIRECTORY="$work/packed" -P "$source/cmake/readable_folders.cmake" >"$work/said" 2>&1
