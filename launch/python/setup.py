@@ -56,8 +56,8 @@ class BuildWithLibrary(build_py):
 
 class NoSourceDistribution(sdist):
     def run(self):
-        raise SystemExit("longstride: a source distribution would lack the sources of the library, which are outside of "
-                         "launch/python; make a wheel in the source tree: pip wheel --no-deps ./launch/python")
+        raise SystemExit("longstride: a source distribution would lack the sources of the library, which are outside "
+                         "of launch/python; make a wheel in the source tree: pip wheel --no-deps ./launch/python")
 
 
 class WithLibrary(Distribution):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# quickstart.sh and test.sh with stand-ins for the commands that they call: what they say, and in which folder they work.
-# And slurm.sbatch, what cpack runs before it packs, and a build type that does not exist.
+# quickstart.sh and test.sh with stand-ins for the commands that they call: what they say, and in which folder they
+# work. And slurm.sbatch, what cpack runs before it packs, and a build type that does not exist.
 #
 #   scripts.sh SOURCE
 set -euo pipefail

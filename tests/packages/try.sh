@@ -58,12 +58,14 @@ tree=$builder/root/longstride
 [ -d "$tree/.git" ] || git clone -q "$source_tree" "$tree"
 git -C "$tree" fetch -q "$source_tree" HEAD && git -C "$tree" reset -q --hard FETCH_HEAD
 in_root "$builder" sh -c 'cd /root/longstride && cmake --preset package && cmake --build --preset package &&
-  cd build/package && rm -rf _CPack_Packages ./*.deb ./*.tar.gz && umask 077 && cpack' >>"$builder.log" 2>&1 || { tail "$builder.log" >&2; exit 1; }
+  cd build/package && rm -rf _CPack_Packages ./*.deb ./*.tar.gz && umask 077 && cpack' >>"$builder.log" 2>&1 ||
+  { tail "$builder.log" >&2; exit 1; }
 rm -rf "${folder:?}/$release-packages" && mkdir "$folder/$release-packages"
 cp "$builder"/root/longstride/build/package/longstride*.{deb,tar.gz} "$folder/$release-packages/"
 package=$(basename "$folder/$release-packages"/*.deb) archive=$(basename "$folder/$release-packages"/*.tar.gz)
-{ dpkg -c "$folder/$release-packages/$package" && tar -tvf "$folder/$release-packages/$archive"; } >"$folder/$release-files"
-! grep -E '^d' "$folder/$release-files" | grep -vq '^drwxr-xr-x' || fail "folders are closed by the umask: $folder/$release-files"
+files=$folder/$release-files
+{ dpkg -c "$folder/$release-packages/$package" && tar -tvf "$folder/$release-packages/$archive"; } >"$files"
+! grep '^d' "$files" | grep -vq '^drwxr-xr-x' || fail "the umask decides who may enter folders: see $files"
 ! dpkg-deb --fsys-tarfile "$folder/$release-packages/$package" | grep -aqF "${tree#"$builder"}" ||
   fail "the package names the folder of its sources, ${tree#"$builder"}"
 dpkg -I "$folder/$release-packages/$package" | grep -E 'Version|Installed-Size|Depends|Recommends'

@@ -18,7 +18,8 @@ cmake --install "$work/source/build/python/attention" --prefix "$work/prefix" >"
 rm -rf "$work/source"
 cd "$work"
 { cmake -S "$source/tests/packages/consumer" -B consumer -DCMAKE_PREFIX_PATH="$work/prefix" &&
-  cmake --build consumer && ctest --test-dir consumer --no-tests=error; } >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  cmake --build consumer && ctest --test-dir consumer --no-tests=error; } >"$work/log" 2>&1 ||
+  { cat "$work/log"; exit 1; }
 env -u LONGSTRIDE_ATTENTION_LIBRARY PYTHONPATH="$work/installed" "$python" -c '
 import torch, longstride
 from longstride import library

@@ -26,11 +26,13 @@ for stale in liblongstride_attention.so.0 gone.py; do
 done
 install "$tree/launch/python" "$work/second" || fail "cannot install again"
 (cd "$work/first" && find longstride ! -name '*.pyc') | sort >"$work/expected"
-(cd "$work/second" && find longstride ! -name '*.pyc') | sort | diff "$work/expected" - || fail "installs what an earlier build left"
+(cd "$work/second" && find longstride ! -name '*.pyc') | sort | diff "$work/expected" - ||
+  fail "installs what an earlier build left"
 
 code=0
 (cd "$tree/launch/python" && "$python" setup.py -q sdist -d "$work/sdist") >"$work/log" 2>&1 || code=$?
-[ $code -ne 0 ] && grep -q '^longstride: a source distribution would lack .* pip wheel' "$work/log" || fail "makes an sdist"
+[ $code -ne 0 ] && grep -q '^longstride: a source distribution would lack .* pip wheel' "$work/log" ||
+  fail "makes a source distribution"
 cp -r "$tree/launch/python" "$work/alone"
 ! install "$work/alone" "$work/third" || fail "installs without the source tree"
 grep -q "longstride: .* is not in Longstride's source tree" "$work/log" || fail "does not say what is lacking"

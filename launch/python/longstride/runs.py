@@ -101,7 +101,7 @@ def from_run(run, checkpoint, weights):
 
 
 def weight_files(folder):
-    """Of save_pretrained, Longstride's or transformers', which divides large models between files and writes an index."""
+    """What save_pretrained has written; that of transformers divides a large model between files, with an index."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file() or not index.is_file():
         return [whole]
