@@ -12,12 +12,7 @@ install(FILES launch/scripts/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR
 install(FILES README.md CHANGELOG.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# find_package(longstride) gives longstride::longstride, the command, and longstride::attention, the library.
-include(CMakePackageConfigHelpers)
-set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/longstride)
-install(EXPORT longstride NAMESPACE longstride:: FILE longstrideConfig.cmake DESTINATION ${config_folder})
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/longstrideConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/longstrideConfigVersion.cmake DESTINATION ${config_folder})
+include(PackageConfig)
 
 # Packages differ between distributions in what they depend on, so a package's name says for which it was built.
 cmake_host_system_information(RESULT distribution QUERY DISTRIB_INFO)
@@ -56,7 +51,8 @@ if(LONGSTRIDE_CUDA)
   set(CPACK_DEBIAN_PACKAGE_CONFLICTS longstride)
   set(CPACK_DEBIAN_PACKAGE_REPLACES longstride)
 endif()
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/readable_folders.cmake)
 if(LONGSTRIDE_NATIVE)
-  set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/refuse_native.cmake)
+  list(PREPEND CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/refuse_native.cmake)
 endif()
 include(CPack)

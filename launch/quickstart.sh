@@ -5,7 +5,7 @@
 #   launch/quickstart.sh                 trains on the text of this repository
 #   launch/quickstart.sh --data FILE     trains on the bytes of your own file
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 data=""
 while [ $# -gt 0 ]; do
@@ -29,9 +29,14 @@ echo "== Building (the first time about four minutes on two cores)"
 build=build/quickstart
 cuda=()  # kernels for a GPU are built if there is one
 nvidia-smi >/dev/null 2>&1 || cuda=(-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
-[ -f $build/build.ninja ] ||
-  cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=OFF -DLONGSTRIDE_UNITY=ON "${cuda[@]}" >/dev/null
-cmake --build $build --target longstride | tail -n 1
+{ [ -f $build/build.ninja ] && is_of_this_tree $build; } ||
+  configure $build -DLONGSTRIDE_TESTS=OFF -DLONGSTRIDE_UNITY=ON ${cuda[@]+"${cuda[@]}"}
+cmake --build $build --target longstride >$build/build.log 2>&1 || {
+  tail -n 40 $build/build.log >&2
+  echo "longstride: the build failed, for the reason above; all that it said is in $build/build.log" >&2
+  exit 1
+}
+tail -n 1 $build/build.log
 longstride=$build/longstride
 
 if [ -z "$data" ]; then
@@ -69,7 +74,7 @@ fi
 
 echo "== Training $recipe on $data"
 resume=()
-[ ! -d "$run/checkpoints" ] || [ -z "$(ls -A "$run/checkpoints")" ] || resume=(--resume)
+! compgen -G "$run/checkpoints/step-*" >/dev/null || resume=(--resume)  # one that was being written does not count
 "$longstride" train $recipe --set data.path="$dataset" --run "$run" ${resume[@]+"${resume[@]}"}
 
 echo "== Evaluating"

@@ -6,8 +6,9 @@
 #
 # CUDA kernels are built where there is a GPU to run them; LONGSTRIDE_CUDA=1 builds them anyway.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
+[ $# -le 1 ] || { echo "longstride: test.sh takes one option at most, but was given: $*; see --help" >&2; exit 2; }
 select=(-L fast)
 targets=(--target longstride fast_tests)
 build=build/test
@@ -29,10 +30,8 @@ cuda=()
 if [ "${LONGSTRIDE_CUDA:-0}" != 1 ] && ! nvidia-smi >/dev/null 2>&1; then
   cuda=(-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 fi
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=ON -DLONGSTRIDE_UNITY=$unity \
-  "${cuda[@]}" >build-configure.log 2>&1 || { cat build-configure.log >&2; exit 1; }
-grep -A 20 'Longstride' build-configure.log | head -n 8
-rm -f build-configure.log
+configure "$build" -DLONGSTRIDE_TESTS=ON -DLONGSTRIDE_UNITY=$unity ${cuda[@]+"${cuda[@]}"}
+grep -A 20 'Longstride' "$build/configure.log" | head -n 8
 cmake --build "$build" "${targets[@]}"
 # Open MPI requires the last two settings of root. The tests oversubscribe the cores, so threads that wait should sleep.
 export GOMP_SPINCOUNT=1000 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

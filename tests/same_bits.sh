@@ -8,7 +8,7 @@
 # Needs Python 3 but no data. build/same-bits keeps the builds, so that a second comparison is quick.
 set -euo pipefail
 [ $# = 2 ] || { sed -n '2,8p' "${BASH_SOURCE[0]}" | cut -c 3- >&2; exit 2; }
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$root/build/same-bits
 helper=$root/tests/same_bits/same_bits.py
 mkdir -p "$work"

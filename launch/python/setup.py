@@ -13,6 +13,7 @@ import subprocess
 
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 here = pathlib.Path(__file__).resolve().parent
 root = here.parent.parent
@@ -28,9 +29,18 @@ def version():
 
 class BuildWithLibrary(build_py):
     def run(self):
+        editable = getattr(self, "editable_mode", False)
+        package = (here if editable else pathlib.Path(self.build_lib)) / "longstride"
+        # What an earlier build left would be installed as well: the library, and modules that are gone.
+        if editable:
+            (package / library).unlink(missing_ok=True)
+        else:
+            shutil.rmtree(package, ignore_errors=True)
         super().run()
-        if os.environ.get("LONGSTRIDE_ATTENTION") == "off":
-            return
+        if os.environ.get("LONGSTRIDE_ATTENTION") != "off":
+            self.build_library(package / library)
+
+    def build_library(self, path):
         without = "or set LONGSTRIDE_ATTENTION=off, which leaves out longstride.attention"
         cmake = shutil.which("cmake")
         if cmake is None:
@@ -41,8 +51,13 @@ class BuildWithLibrary(build_py):
                         ["--build", folder, "--parallel", str(os.cpu_count() or 1)]):
             if subprocess.run([cmake, *map(str, command)]).returncode != 0:
                 raise SystemExit(f"longstride: cmake cannot build longstride_attention; mend what it says above, {without}")
-        package = here if getattr(self, "editable_mode", False) else pathlib.Path(self.build_lib)
-        shutil.copyfile(folder / library, package / "longstride" / library)
+        shutil.copyfile(folder / library, path)
+
+
+class NoSourceDistribution(sdist):
+    def run(self):
+        raise SystemExit("longstride: a source distribution would lack the sources of the library, which are outside "
+                         "of launch/python; make a wheel in the source tree: pip wheel --no-deps ./launch/python")
 
 
 class WithLibrary(Distribution):
@@ -52,11 +67,18 @@ class WithLibrary(Distribution):
         return True
 
 
-scratch.mkdir(parents=True, exist_ok=True)
+if not (root / "kernels" / "c_api").is_dir():
+    raise SystemExit(f"longstride: {here} is not in Longstride's source tree, which the package is built from; run pip "
+                     "install ./launch/python in that tree")
+try:
+    scratch.mkdir(parents=True, exist_ok=True)
+except OSError as error:
+    raise SystemExit(f"longstride: {scratch}: cannot be made, but is where the package is built: {error.strerror}; "
+                     "install from a copy of the source tree that can be written to")
 setup(
     version=version(),
     packages=["longstride", "longstride.model"],
     distclass=WithLibrary,
-    cmdclass={"build_py": BuildWithLibrary},
+    cmdclass={"build_py": BuildWithLibrary, "sdist": NoSourceDistribution},
     options={"build": {"build_base": str(scratch)}, "egg_info": {"egg_base": str(scratch)}},
 )

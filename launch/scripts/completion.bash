@@ -2,12 +2,18 @@
 # installs it; otherwise: source launch/scripts/completion.bash
 _longstride() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} path=() help commands i
-  help=$("$1" --help 2>/dev/null) || return 0
+  # An alias, or a path from the home folder, is not what can be called from here.
+  local command=${BASH_ALIASES[$1]:-$1}
+  command=${command/#\~\//$HOME/}
+  # Bash takes the = of --split=te for a word.
+  [ "$word" != = ] || word=""
+  [ "$previous" != = ] || previous=${COMP_WORDS[COMP_CWORD - 2]}
+  help=$("$command" --help 2>/dev/null) || return 0
   for ((i = 1; i <= COMP_CWORD; i++)); do
     commands=$(sed -n '/^Subcommands:/,$ s/^  \([a-z0-9]\{1,\}\) .*/\1/p' <<<"$help")
     [ "$i" -lt "$COMP_CWORD" ] && grep -qxF -- "${COMP_WORDS[i]}" <<<"$commands" || continue
     path+=("${COMP_WORDS[i]}")
-    help=$("$1" "${path[@]}" --help 2>/dev/null) || return 0
+    help=$("$command" "${path[@]}" --help 2>/dev/null) || return 0
   done
   # Values of the option before the cursor, as in --split TEXT:{train,valid,test}.
   local values=""

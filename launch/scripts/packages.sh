@@ -1,4 +1,5 @@
-# What Longstride needs, by Debian 12 and Ubuntu 24.04 package names. Sourced by quickstart.sh and test.sh.
+# What Longstride needs, by Debian 12 and Ubuntu 24.04 package names, and how it is configured. Sourced by quickstart.sh
+# and test.sh.
 longstride_packages=(
   g++ cmake ninja-build pkg-config git ca-certificates xz-utils
   libopenmpi-dev openmpi-bin libhdf5-dev libyaml-cpp-dev libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
@@ -30,4 +31,21 @@ install_packages() {
   echo "== Installing ${#missing[@]} packages: ${missing[*]}"
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# is_of_this_tree BUILD: whether CMake made this folder for the tree it is in. One that was copied or moved with its
+# tree would compile the sources of the tree that it came from.
+is_of_this_tree() {
+  local made_for
+  made_for=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$1/CMakeCache.txt" 2>/dev/null) && [ "$made_for" -ef . ]
+}
+
+# configure BUILD OPTION...: runs CMake in the source tree, and says something only if it fails.
+configure() {
+  local build=$1 fresh=()
+  shift
+  [ ! -f "$build/CMakeCache.txt" ] || is_of_this_tree "$build" || fresh=(--fresh)
+  mkdir -p "$build"
+  cmake ${fresh[@]+"${fresh[@]}"} -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@" \
+    >"$build/configure.log" 2>&1 || { cat "$build/configure.log" >&2; return 1; }
 }

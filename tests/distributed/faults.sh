@@ -13,7 +13,7 @@ scenario=$2
 times=${3:-3}
 ranks=${RANKS:-4}
 middle=$((ranks / 2)) last=$((ranks - 1))
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 cleanup() {
   umount "$work/disk" 2>/dev/null || true

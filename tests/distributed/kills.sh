@@ -23,7 +23,7 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 pid=
 end_job() { # what is left of it

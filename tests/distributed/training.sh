@@ -8,7 +8,7 @@
 set -euo pipefail
 longstride=$1
 scenario=$2
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"

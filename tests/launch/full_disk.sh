@@ -10,7 +10,7 @@ if [ -z "${FULL_DISK_INSIDE:-}" ]; then
   unshare -m mount -t tmpfs none /mnt 2>/dev/null || { echo "SKIPPED: disks of a chosen size need root"; exit 77; }
   FULL_DISK_INSIDE=1 exec unshare -m "${BASH_SOURCE[0]}" "$@"
 fi
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 cd "$work"
 mkdir disk

@@ -4,7 +4,7 @@
 #
 #   install.sh BUILD
 set -euo pipefail
-consumer=$(cd "$(dirname "${BASH_SOURCE[0]}")/../packages/consumer" && pwd)
+consumer=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/../packages/consumer" && pwd)
 prefix=$(mktemp -d)
 trap 'rm -rf "$prefix"' EXIT
 cmake --install "$1" --prefix "$prefix" >"$prefix/log" || { cat "$prefix/log" >&2; exit 1; }
@@ -19,11 +19,11 @@ bin/longstride plan share/longstride/recipes/beyond/text-8min.yaml --device cpu 
 
 cmake -S "$consumer" -B consumer -DCMAKE_PREFIX_PATH="$prefix" >log || { cat log >&2; exit 1; }
 cmake --build consumer >log || { cat log >&2; exit 1; }
-ctest --test-dir consumer >log || { cat log >&2; exit 1; }
+ctest --test-dir consumer >log && grep -q 'out of 2' log || { cat log >&2; exit 1; }
 
 complete_words() { # complete_words WORD...: what bash would offer for the last one
   COMP_WORDS=(longstride "$@") COMP_CWORD=$# COMPREPLY=()
-  _longstride bin/longstride
+  _longstride "${called:-bin/longstride}"
   echo "${COMPREPLY[*]}"
 }
 source share/bash-completion/completions/longstride
@@ -33,7 +33,12 @@ expect "$(complete_words prepare by)" bytes
 expect "$(complete_words prepare bytes --in)" --input
 expect "$(complete_words eval RUN --split te)" test
 expect "$(complete_words eval RUN --split test --spl)" --split
+expect "$(complete_words eval RUN --split = te)" test
+expect "$(complete_words eval RUN --split =)" "train valid test"
 expect "$(complete_words no-such-command)" ""
+expect "$(HOME=$PWD called='~/bin/longstride' complete_words pre)" prepare
+alias longstride="$PWD/bin/longstride"
+expect "$(called=longstride complete_words pre)" prepare
 
 # Not with a sanitizer, which reserves more addresses than qemu has.
 if command -v qemu-x86_64 >/dev/null && [ "$(uname -m)" = x86_64 ] && ! grep -qE '__[at]san_init' bin/longstride; then

@@ -6,10 +6,10 @@
 #   try.sh debian12 [FOLDER]       FOLDER (default: build/packages) keeps the systems for the next time, and gets the
 #   try.sh ubuntu24.04 [FOLDER]    packages that were tried
 set -euo pipefail
-source_tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+source_tree=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 release=${1:-}
 mkdir -p "${2:-$source_tree/build/packages}"
-folder=$(cd "${2:-$source_tree/build/packages}" && pwd)
+folder=$(CDPATH= cd -- "${2:-$source_tree/build/packages}" && pwd)
 case $release in
   debian12) suite=bookworm mirror=http://deb.debian.org/debian components=main keys=debian-archive-keyring ;;
   ubuntu24.04)
@@ -58,10 +58,16 @@ tree=$builder/root/longstride
 [ -d "$tree/.git" ] || git clone -q "$source_tree" "$tree"
 git -C "$tree" fetch -q "$source_tree" HEAD && git -C "$tree" reset -q --hard FETCH_HEAD
 in_root "$builder" sh -c 'cd /root/longstride && cmake --preset package && cmake --build --preset package &&
-  cd build/package && rm -rf ./*.deb ./*.tar.gz && cpack' >>"$builder.log" 2>&1 || { tail "$builder.log" >&2; exit 1; }
+  cd build/package && rm -rf _CPack_Packages ./*.deb ./*.tar.gz && umask 077 && cpack' >>"$builder.log" 2>&1 ||
+  { tail "$builder.log" >&2; exit 1; }
 rm -rf "${folder:?}/$release-packages" && mkdir "$folder/$release-packages"
 cp "$builder"/root/longstride/build/package/longstride*.{deb,tar.gz} "$folder/$release-packages/"
 package=$(basename "$folder/$release-packages"/*.deb) archive=$(basename "$folder/$release-packages"/*.tar.gz)
+files=$folder/$release-files
+{ dpkg -c "$folder/$release-packages/$package" && tar -tvf "$folder/$release-packages/$archive"; } >"$files"
+! grep '^d' "$files" | grep -vq '^drwxr-xr-x' || fail "the umask decides who may enter folders: see $files"
+! dpkg-deb --fsys-tarfile "$folder/$release-packages/$package" | grep -aqF "${tree#"$builder"}" ||
+  fail "the package names the folder of its sources, ${tree#"$builder"}"
 dpkg -I "$folder/$release-packages/$package" | grep -E 'Version|Installed-Size|Depends|Recommends'
 
 say "find_package, and processors that are too old or just enough"

@@ -96,6 +96,16 @@ class GoldenWithKernels(unittest.TestCase):
         for a, b in zip(*found):
             self.assertLess(float((a - b).norm()), 1e-5 * max(1, float(b.norm())))
 
+    def test_a_compiled_model_is_one_graph(self):
+        if importlib.util.find_spec("torch._dynamo") is None:
+            self.skipTest("this PyTorch does not compile")
+        module, tokens = model_test.golden("fixed_merged", torch.float32)
+        use_attention(module.to(DEVICE).eval(), "kernels")
+        tokens = tokens.to(DEVICE).long()
+        with torch.no_grad():
+            found = torch.compile(module, backend="aot_eager", fullgraph=True)(tokens)
+            self.assertLess(float((found - module(tokens)).abs().max()), 1e-5)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -229,6 +229,27 @@ class Runs(unittest.TestCase):
             (other / name).write_text(content)
             self.refused(message, lambda other=other: longstride.load(other))
 
+    def test_weights_that_transformers_has_divided_between_files_are_loaded(self):
+        model, saved = longstride.load(self.folder / "run"), self.folder / "divided"
+        model.save_pretrained(saved)
+        weights = list(tensors.read_tensors(saved / "model.safetensors").items())
+        (saved / "model.safetensors").unlink()
+        index = {}
+        for name, part in (("one.safetensors", weights[:3]), ("two.safetensors", weights[3:])):
+            tensors.write_tensors(saved / name, dict(part), {})
+            index.update({key: name for key, _ in part})
+        listed = saved / "model.safetensors.index.json"
+        listed.write_text(json.dumps({"weight_map": index}))
+        again = longstride.load(saved).state_dict()
+        for name, tensor in model.state_dict().items():
+            self.assertTrue(torch.equal(again[name], tensor), name)
+        for content, message in [("{", "must be JSON whose 'weight_map' names a file"),
+                                 ('{"weight_map": {"a": "../x"}}', "must be JSON whose 'weight_map' names a file"),
+                                 ('{"weight_map": {"a": []}}', "must be JSON whose 'weight_map' names a file"),
+                                 ('{"weight_map": {"a": "one.safetensors"}}', "does not hold each element of")]:
+            listed.write_text(content)
+            self.refused(message, lambda: longstride.load(saved))
+
     def test_evaluate_refuses_what_it_cannot_score(self):
         model = longstride.load(self.folder / "run")
         for call, message in [

@@ -156,6 +156,14 @@ class Tensors(unittest.TestCase):
         self.assertTrue(torch.equal(longstride.distance_attention(**tensors, **settings),
                                     longstride.distance_attention(**tensors, **{**settings, **other})))
 
+    def test_a_first_key_beyond_32_bits_hides_all_keys(self):
+        tensors, settings, _ = problem("table", support.dtypes[0], 9, 17, 16, 16)
+        settings["first_key"] = torch.tensor([-2**40, 2**40], device=device)
+        o = longstride.distance_attention(**tensors, **settings)
+        settings["first_key"] = torch.tensor([0, 17], dtype=torch.int32, device=device)
+        self.assertTrue(torch.equal(o, longstride.distance_attention(**tensors, **settings)))
+        self.assertEqual(o[1].abs().max().item(), 0)
+
     def test_a_query_without_a_key_is_zero(self):
         tensors, settings, dout = problem("span", support.dtypes[0], 9, 9, 16, 16)
         o, dq, *_ = results(longstride.distance_attention, tensors, settings, dout)
@@ -222,7 +230,8 @@ class Mistakes(unittest.TestCase):
             ({"q": q.half()}, "q, k and v are torch.float16, torch.float32 and torch.float32, but must be of"),
             ({"table": table[:, :2]}, "table is (9, 2, 8), but must be (distances, 8) or (distances, 3, 8)"),
             ({"content_bias": q[0, 0]}, "content_bias is (9, 8), but must be (3, 8)"),
-            ({"first_key": torch.zeros(3, device=device)}, "first_key is (3,), but must be (2,)"),
+            ({"first_key": torch.zeros(3, dtype=torch.int32, device=device)}, "first_key is (3,), but must be (2,)"),
+            ({"first_key": torch.zeros(2, device=device)}, "first_key is torch.float32, but must be of whole numbers"),
             ({"table": None}, "position_bias is given, but no table, without which it has no effect"),
             ({"table": table[:0]}, "but must be (distances, 8) or (distances, 3, 8), with a distance"),
             ({"longest_span": 9}, "longest_span is 9, but there is no span; give one per head"),

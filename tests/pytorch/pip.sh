@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# pip builds and installs the package with its library, and it works by itself.
+# pip builds and installs the package with its library, and it works by itself. The library alone, which it builds for
+# that, can be installed for find_package as well.
 #
 #   pip.sh PYTHON SOURCE
 set -euo pipefail
@@ -13,8 +14,12 @@ mkdir "$work/source"
 cp -r "$source"/{CMakeLists.txt,cmake,kernels,launch} "$work/source"
 "$python" -m pip install -q --no-deps --no-build-isolation --no-index --target "$work/installed" \
   "$work/source/launch/python" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+cmake --install "$work/source/build/python/attention" --prefix "$work/prefix" >"$work/log"
 rm -rf "$work/source"
 cd "$work"
+{ cmake -S "$source/tests/packages/consumer" -B consumer -DCMAKE_PREFIX_PATH="$work/prefix" &&
+  cmake --build consumer && ctest --test-dir consumer --no-tests=error; } >"$work/log" 2>&1 ||
+  { cat "$work/log"; exit 1; }
 env -u LONGSTRIDE_ATTENTION_LIBRARY PYTHONPATH="$work/installed" "$python" -c '
 import torch, longstride
 from longstride import library

@@ -45,7 +45,7 @@ def distance_attention(q, k, v, table=None, content_bias=None, position_bias=Non
         raise ValueError(f"longest_span is {longest_span!r}, but there is no span; give one per head")
     exact = distance_run.exact_type(q.dtype)
     parameters = (_as(table, q.dtype), *(_as(x, exact) for x in (content_bias, position_bias, span)),
-                  _as(first_key, torch.int32))
+                  _first_key(first_key))
     settings = _settings(window, tuple(dilation), include_self, span is not None, longest_span, ramp)
     args = (q, k, v, *parameters, settings, 0.0 if scale is None else _checked_scale(scale))  # 0: the library's default
     tensors = [x for x in (q, k, v, *parameters) if x is not None]
@@ -58,6 +58,15 @@ def distance_attention(q, k, v, table=None, content_bias=None, position_bias=Non
 
 def _as(x, dtype):
     return x if x is None or x.dtype == dtype else x.to(dtype)
+
+
+def _first_key(x):
+    """As int32, in which a number from 2^31 would be another."""
+    if x is None or x.dtype == torch.int32:
+        return x
+    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+        raise ValueError(f"first_key is {x.dtype}, but must be of whole numbers, such as torch.int32")
+    return x.long().clamp(0, 2**31 - 1).to(torch.int32)
 
 
 def _whole(name, value):

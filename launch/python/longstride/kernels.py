@@ -94,11 +94,13 @@ def use_attention(model, attention):
         except ImportError as error:
             if attention == "kernels":
                 raise UserError(f"attention is \"kernels\", but they cannot be loaded: {error}") from None
-    for layer in model.layers:
+    for number, layer in enumerate(model.layers):
         if distance:
             layer.attention.kernels = kernels and kernels.mix
-        else:
-            layer.attention.attend = kernels.attend if kernels else patterns.attend
+            continue
+        layer.attention.attend = kernels.attend if kernels else patterns.attend
+        if kernels:
+            kernels.of_layer(model.settings.pattern, number)  # torch.compile cannot follow how it is made
 
 
 def attention_of(model):

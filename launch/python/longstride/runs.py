@@ -100,6 +100,22 @@ def from_run(run, checkpoint, weights):
     return settings, origin, lambda shapes: checkpoints.read_weights(directory, state, averaged, shapes)
 
 
+def weight_files(folder):
+    """What save_pretrained has written; that of transformers divides a large model between files, with an index."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file() or not index.is_file():
+        return [whole]
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except OSError as error:
+        raise UserError(f"{index}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        names = {None}
+    if not all(isinstance(name, str) and checkpoints.FILE.fullmatch(name) for name in names):
+        raise UserError(f"{index}: must be JSON whose 'weight_map' names a file of this folder for every tensor")
+    return [folder / name for name in sorted(names)]
+
+
 def from_pretrained(folder, checkpoint, weights):
     if checkpoint != "last" or weights != "automatic":
         raise UserError(f"{folder}: is written by save_pretrained and holds one set of weights; leave checkpoint and "
@@ -115,13 +131,12 @@ def from_pretrained(folder, checkpoint, weights):
         raise UserError(f"{path}: is not of a model that Longstride wrote")
 
     def read(shapes):
-        file = folder / "model.safetensors"
-        found = {}
-        for name, tensor in read_tensors(file).items():
+        found = []
+        for name, tensor in (part for file in weight_files(folder) for part in read_tensors(file).items()):
             tensor = tensor if tensor.dtype == torch.float64 else tensor.float()
-            found[name[len(hub.PREFIX):] if name.startswith(hub.PREFIX) else name] = tensor
-        double = any(tensor.dtype == torch.float64 for tensor in found.values())
-        return checkpoints.joined(found.items(), shapes, file, torch.float64 if double else torch.float32)
+            found.append((name[len(hub.PREFIX):] if name.startswith(hub.PREFIX) else name, tensor))
+        double = any(tensor.dtype == torch.float64 for _, tensor in found)
+        return checkpoints.joined(found, shapes, folder, torch.float64 if double else torch.float32)
 
     origin = config.get("origin")
     return Settings(config.get("settings"), f"{path}: settings"), origin if isinstance(origin, dict) else {}, read

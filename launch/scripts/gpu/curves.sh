@@ -11,7 +11,7 @@
 # (CPU_ONLY=1).
 set -euo pipefail
 longstride=$1 data=$2 out=$3 steps=${4:-200}
-recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)/recipes/quickstart/enwik8-4m.yaml
+recipe=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)/recipes/quickstart/enwik8-4m.yaml
 
 train() {  # name, device, more settings
   local name=$1 device=$2

@@ -7,11 +7,11 @@
 # BUILD: a build folder, such as build/cuda, or a new one, in which only the library is then built. OUTPUT, new or
 # empty, gets a log of each check. Prints what each found; exits with 1 if anything failed or was skipped.
 set -uo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 [ $# -ge 2 ] || { echo "pytorch.sh: needs a build folder and an output folder; see the top of the file" >&2; exit 2; }
 [ -z "$(ls -A "$2" 2>/dev/null)" ] || { echo "pytorch.sh: $2 is not empty; give a new folder" >&2; exit 2; }
 mkdir -p "$1" "$2"
-build=$(cd "$1" && pwd) output=$(cd "$2" && pwd) python=python3 jobs=$(nproc)
+build=$(CDPATH= cd -- "$1" && pwd) output=$(CDPATH= cd -- "$2" && pwd) python=python3 jobs=$(nproc)
 shift 2
 while [ $# -gt 0 ]; do
   case "$1" in

@@ -2,7 +2,7 @@
 # queue.sh with commands that need no GPU: each runs once, on one of the GPUs allowed, with the caller's environment,
 # and never two at once on the same GPU; commands that fail, or would end too late, are reported and set the exit code.
 set -euo pipefail
-queue=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/queue.sh
+queue=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)/queue.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "queue_test.sh: $1" >&2; exit 1; }

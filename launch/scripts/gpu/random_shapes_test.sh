@@ -2,7 +2,7 @@
 # random_shapes.py with programs that need no GPU: one passes that takes equally long for equal work; one does not that
 # takes five times as long for strides outside the paper.
 set -euo pipefail
-random_shapes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/random_shapes.py
+random_shapes=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)/random_shapes.py
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "random_shapes_test.sh: $1" >&2; exit 1; }

@@ -7,7 +7,7 @@
 # ratio of the two medians, and whether memory, planned and used, is the same, and also the loss if both had time for as
 # many steps. Exits with 1 when a ratio is above --most, or anything else differs.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 [ $# -ge 2 ] || { echo "same_steps.sh: needs two programs; see the top of the file" >&2; exit 2; }
 old=$1 new=$2 rounds=3 steps=30 seconds=3 most=1.01
 shift 2

@@ -2,7 +2,7 @@
 # same_steps.sh with programs that need no GPU: equal ones pass; a slower one, or another loss after as many steps, does
 # not.
 set -euo pipefail
-same_steps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/same_steps.sh
+same_steps=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)/same_steps.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "same_steps_test.sh: $1" >&2; exit 1; }

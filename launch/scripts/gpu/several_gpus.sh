@@ -12,11 +12,11 @@
 # context  sequences divided between all GPUs: loss, speed and memory compared with one GPU
 # Every program runs under a time limit. Prints the number of failures at the end.
 set -uo pipefail
-build=$(cd "$1" && pwd)
+build=$(CDPATH= cd -- "$1" && pwd)
 shift
 parts=${*:-tests command faults speed context}
 longstride=$build/longstride
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 recipes=$root/recipes
 gpus=$(nvidia-smi -L | wc -l)
 counts=${COUNTS-$(for n in 2 4 8; do [ "$n" -le "$gpus" ] && echo "$n"; done)}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # several_gpus.sh with fakes for the GPUs, mpirun and the program: every comparison of speeds is made and printed.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/bin" "$work/build/tests"

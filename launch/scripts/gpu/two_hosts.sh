@@ -12,11 +12,11 @@
 # DEVICE=cpu tries the script without a GPU. Every program runs under a time limit; `cut` alone takes at most two minutes.
 # Prints the number of failures at the end; exits with 1 if there are any.
 set -uo pipefail
-build=$(cd "$1" && pwd) || exit 2
+build=$(CDPATH= cd -- "$1" && pwd) || exit 2
 shift
 parts=${*:-doctor same cut speed}
 longstride=$build/longstride
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 here=$root/tests/distributed
 device=${DEVICE:-gpu}
 gpus=$(nvidia-smi -L 2>/dev/null | wc -l)

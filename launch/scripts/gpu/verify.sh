@@ -10,16 +10,16 @@
 # timed. --gpus and --seconds: as for queue.sh. OUTPUT, new or empty, gets tests.txt, sanitizers.txt, parity/ and
 # steps/. Prints what each found; exits with 1 if anything failed, was skipped or was left out.
 set -uo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 [ $# -ge 2 ] || { echo "verify.sh: needs a build folder and an output folder; see the top of the file" >&2; exit 2; }
-build=$(cd "$1" && pwd) || exit 2
+build=$(CDPATH= cd -- "$1" && pwd) || exit 2
 [ -z "$(ls -A "$2" 2>/dev/null)" ] || { echo "verify.sh: $2 is not empty; give a new folder" >&2; exit 2; }
 mkdir -p "$2"
-output=$(cd "$2" && pwd) data="" peer="" limits=() python=python3
+output=$(CDPATH= cd -- "$2" && pwd) data="" peer="" limits=() python=python3
 shift 2
 while [ $# -gt 0 ]; do
   case "$1" in
-    --data) data=$(cd "$2" && pwd) || exit 2 ;;
+    --data) data=$(CDPATH= cd -- "$2" && pwd) || exit 2 ;;
     --peer) peer=$(realpath "$2") ;;
     --gpus | --seconds) limits+=("$1" "$2") ;;
     --python) python=$2 ;;

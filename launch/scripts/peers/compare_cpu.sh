@@ -10,7 +10,7 @@
 # --forms, --compile: fewer forms of the peer (train_cpu_torch.py), if only some are worth the time.
 # --python: an interpreter with torch and PyYAML. --data: any file of bytes (default: the text of this repository).
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)
 data="" threads=2 command="$root/build/cpu/longstride" python=python3 steps=9 peer=()
 recipes=()

@@ -13,7 +13,7 @@
 # --limit: seconds that one run may take, including compilation (200 and more for the enwik8 peer); for a run without a
 # figure the table says why.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)
 peer="$here/model_torch.py" command="$root/build/cuda/longstride" python=python3 steps=6 seconds=3 limit=400 only="" policies="none block" settings=()
 while [ $# -gt 0 ]; do

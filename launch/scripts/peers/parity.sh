@@ -8,7 +8,7 @@
 # --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 from `longstride prepare`. OUTPUT gets a JSON line
 # per comparison (results.jsonl), a plot of each and, with both precisions, one of all (parity.svg).
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 data="" output="" command=build/cuda/longstride python=python3 device=gpu
 families="enwik8 cifar10 imagenet64 audio" precisions="fp32 bf16" settings=()
 while [ $# -gt 0 ]; do

@@ -16,7 +16,7 @@
 # results.md and the curves (curves.svg); runs that already have a result are not repeated. Exits with 1 if a run has
 # failed.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 data="" output="" peer="$here/model_torch.py" seconds=300 gpus=1 command=build/cuda/longstride python=python3 rows="" seeds=1
 while [ $# -gt 0 ]; do
   case "$1" in

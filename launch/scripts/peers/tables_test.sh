@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The scripts that print the tables of the peers' comparisons: what they print, and how they refuse wrong arguments.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "tables_test.sh: $1" >&2; exit 1; }

@@ -15,6 +15,7 @@ from .settings import Settings
 from .stream import Stream
 
 START = 256  # in place of a byte: the vector of the first slot
+_is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)  # which PyTorch 1.13 lacks
 
 
 class Embedding(nn.Module):
@@ -171,9 +172,10 @@ class Decoder(nn.Module):
         if not whole or tokens.dtype == torch.bool or tokens.dim() != 2 or tokens.numel() == 0:
             what = f"{tokens.dtype} {tuple(tokens.shape)}" if torch.is_tensor(tokens) else type(tokens).__name__
             raise UserError(f"tokens are {what}, but must be a tensor of whole numbers, (batch, positions), not empty")
-        on_cpu = tokens.device.type == "cpu" and tokens.dtype != torch.uint8
+        # Looking at values takes a GPU's time and would split the graph of torch.compile and torch.export.
+        looked_at = tokens.device.type == "cpu" and tokens.dtype != torch.uint8 and not _is_compiling()
         tokens = tokens.long()  # before min and max, which PyTorch lacks for uint16
-        if on_cpu and not 0 <= int(tokens.min()) <= int(tokens.max()) < 256:
+        if looked_at and not 0 <= int(tokens.min()) <= int(tokens.max()) < 256:
             raise UserError(f"tokens go from {int(tokens.min())} to {int(tokens.max())}, but must be bytes, 0 to 255")
         return tokens
 

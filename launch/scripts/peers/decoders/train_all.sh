@@ -14,7 +14,7 @@
 # Models with memories are scored as 32 streams, each of which first reads eight windows of --context, 512, bytes.
 # OUTPUT keeps every run (seed-N/RUN); those that have a result are not repeated. Exits with 1 if a run has failed.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text="" output="" seconds=480 gpus=1 command=build/cuda/longstride python=python3 seeds=1 device=gpu changes="" context=512 ahead=0
 runs="text"
 for system in transformer-xl adaptive compressive longformer; do runs+=" $system $system-house $system-peer"; done

@@ -3,7 +3,7 @@
 #
 #   launch/scripts/peers/decoders/train_all_test.sh LONGSTRIDE
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 longstride=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
