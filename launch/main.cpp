@@ -69,19 +69,25 @@ void add_commands(CLI::App& app, Session& session) {
   refuse_impossible_values(app);
 }
 
-// Between two parallel loops OpenMP's threads spin for milliseconds. With another program on the same cores (a second
-// rank, a compiler) this slows a run down up to twentyfold (docs/notes/2026-11/performance.md), so they spin for a few
-// microseconds and then sleep. libgomp reads its settings before main, so the process restarts itself.
-void wait_politely(char** argv) {
-  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
-  setenv("GOMP_SPINCOUNT", "1000", 1);
-  execv("/proc/self/exe", argv);  // returns only if there is no /proc: then the threads keep spinning
-}
-
 const char* first_given(std::initializer_list<const char*> variables) {
   for (const char* name : variables)
     if (const char* text = std::getenv(name)) return text;
   return nullptr;
+}
+
+// Between two parallel loops OpenMP's threads spin for milliseconds. With another program on the same cores (a second
+// rank, a compiler) this slows a run down up to twentyfold (docs/notes/2026-11/performance.md), so they spin for a few
+// microseconds and then sleep. OpenBLAS multiplies on the caller's thread (kernels/gemm/blas.h), but starts one per
+// core, each of which spins as well, without end if the limit on address space has no room for its buffer. Both
+// libraries read their settings before main, so the process restarts itself.
+void wait_politely(char** argv) {
+  const bool waits = first_given({"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) != nullptr;
+  const char* threads = first_given({"OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"});
+  const bool alone = threads != nullptr && std::string(threads) == "1";
+  if (waits && alone) return;
+  if (!waits) setenv("GOMP_SPINCOUNT", "1000", 1);
+  if (!alone) setenv("OPENBLAS_NUM_THREADS", "1", 1);
+  execv("/proc/self/exe", argv);  // returns only if there is no /proc: then the threads keep spinning
 }
 
 // Ranks on one machine share its cores, unless OMP_NUM_THREADS says otherwise. With far more threads than cores a step

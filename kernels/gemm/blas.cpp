@@ -1,6 +1,7 @@
 #include "kernels/gemm/blas.h"
 
 #include <cblas.h>
+#include <sys/mman.h>
 
 namespace longstride::kernels::cpu {
 namespace {
@@ -30,6 +31,15 @@ void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const
   cblas_dgemm(CblasRowMajor, flag(a.transposed), flag(b.transposed), static_cast<blasint>(rows),
               static_cast<blasint>(columns), static_cast<blasint>(depth), 1.0, a.data, static_cast<blasint>(a.leading),
               b.data, static_cast<blasint>(b.leading), accumulate ? 1.0 : 0.0, c.data, static_cast<blasint>(c.leading));
+}
+
+bool room_for_products(int threads) {
+  constexpr std::size_t buffer = std::size_t{129} << 20;  // OpenBLAS takes 128 MiB on x86-64, and aligns it
+  const std::size_t bytes = buffer * static_cast<std::size_t>(threads);
+  void* const room = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return false;
+  ::munmap(room, bytes);
+  return true;
 }
 
 const char* blas_core() { return openblas_get_corename(); }

@@ -19,6 +19,10 @@ template <class T>
 void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const BlasMatrix<const T>& a,
               const BlasMatrix<const T>& b, bool accumulate, const BlasMatrix<T>& c);
 
+// Whether the process may still take the buffers in which OpenBLAS packs matrices, one for each thread that multiplies.
+// Under a limit on address space that is too low, OpenBLAS would ask for one again and again without end.
+bool room_for_products(int threads);
+
 // The set of OpenBLAS kernels in use, such as "Haswell" or "SkylakeX": its own choice for this processor, or the value
 // of the environment variable OPENBLAS_CORETYPE.
 const char* blas_core();

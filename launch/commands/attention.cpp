@@ -16,6 +16,7 @@
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/counter_line.h"
+#include "launch/console/device_option.h"
 #include "launch/console/json_output.h"
 #include "launch/console/output.h"
 #include "launch/run/run_data.h"
@@ -50,6 +51,7 @@ struct Input {
 
 Input read_input(const AttentionOptions& o, const LoadedRun& run) {
   const std::int64_t context = run.recipe.data.context;
+  check_room_for_products();
   const auto dataset = open_run_data(run, o.data, o.split);
   const auto set = dataset->split(o.split, run.recipe.data.cross_files);
   if (o.before >= 0 && run.model->states().empty())

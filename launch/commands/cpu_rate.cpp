@@ -7,6 +7,7 @@
 #include "framework/core/arena.h"
 #include "framework/core/device/memory.h"
 #include "framework/ops/linear.h"
+#include "launch/console/device_option.h"
 
 namespace longstride {
 
@@ -15,6 +16,7 @@ double measure_cpu_rate() {
   constexpr std::int64_t n = 512;
   constexpr double enough_seconds = 0.06;
   constexpr int least_runs = 3;
+  check_room_for_products();
   const Block memory(Device::cpu, 4 * n * n * sizeof(float));
   Arena arena(memory.data(), memory.bytes());
   Context ctx;

@@ -1,11 +1,27 @@
 #include "launch/console/device_option.h"
 
+#include <omp.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 
 #include "framework/comm/collectives.h"
 #include "framework/core/errors.h"
+#include "kernels/gemm/blas.h"
 
 namespace longstride {
+
+void check_room_for_products() {
+  rlimit limit = {};  // nothing else limits buffers that are hardly touched
+  const int threads = omp_get_max_threads();
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      kernels::cpu::room_for_products(threads))
+    return;
+  throw user_error(
+      "the limit on address space (ulimit -v) is {} KiB, which leaves no room for matrix products on {} thread(s), 128 "
+      "MiB for each; raise it, or set OMP_NUM_THREADS to fewer threads",
+      limit.rlim_cur >> 10, threads);
+}
 
 void add_device_option(CLI::App& command, DeviceOption& option) {
   command.add_option("--device", option.name, "cpu or gpu; default: a GPU if there is one")
@@ -18,7 +34,10 @@ Device planned_device(const DeviceOption& option) {
 }
 
 Device chosen_device(const DeviceOption& option, Communicator& comm) {
-  if (!comm.any(planned_device(option) == Device::cuda)) return Device::cpu;
+  if (!comm.any(planned_device(option) == Device::cuda)) {
+    check_room_for_products();
+    return Device::cpu;
+  }
   if (!built_with_cuda())
     throw user_error(
         "--device gpu: this build has no CUDA; configure it again where nvcc is found, or use --device cpu");

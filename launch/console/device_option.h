@@ -22,6 +22,9 @@ Device chosen_device(const DeviceOption& option, Communicator& comm);
 // For planning, which needs neither a GPU nor a build with CUDA. Automatic: as above.
 Device planned_device(const DeviceOption& option);
 
+// Before matrix products on the CPU: UserError if a limit on address space leaves no room for them.
+void check_room_for_products();
+
 // UserError for a model that the device's kernels do not support.
 void check_device_computes(const Model& model, Device device);
 

@@ -194,6 +194,14 @@ void check_reproduces(RecipeChecker& check, const Reproduces& r) {
 
 }  // namespace
 
+// A setting keeps the place that it comes from when it is merged with those of a base.
+int RecipeChecker::level_of(const std::string& key) const {
+  const Setting* const setting = find_setting(root_, key);
+  if (setting == nullptr) return 0;
+  if (setting->where.starts_with("--set ")) return 2;
+  return setting->where.starts_with(root_.where.substr(0, root_.where.rfind(':') + 1)) ? 1 : 0;
+}
+
 void check_recipe(const Setting& root, Recipe& recipe, RecipeMistakes& mistakes) {
   RecipeChecker check(root, mistakes);
   check_name(check, recipe.name);

@@ -24,6 +24,7 @@ class RecipeChecker : public SettingsChecker {
 
   const Setting& root() const { return root_; }
   bool none_in(std::initializer_list<const char*> keys) const override { return mistakes_.none_in(keys); }
+  int level_of(const std::string& key) const override;
   bool sets(const std::string& key) const { return find_setting(root_, key) != nullptr; }
   // A mistake in `key`, found at `where`.
   template <class... Args>

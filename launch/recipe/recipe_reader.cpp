@@ -169,7 +169,7 @@ void RecipeReader::options(const std::string& key, std::vector<std::size_t>& cho
   if (s->kind == Setting::Kind::scalar)
     add(*s);
   else if (s->items.empty())
-    must_be(*s, dotted(key), "a list of " + key + ", at least one");
+    must_be(*s, dotted(key), fmt::format("a list of at least one of {}", fmt::join(names, ", ")));
   for (const Setting& item : s->items) add(item);
 }
 

@@ -221,7 +221,7 @@ std::string Setting::text() const {
     case Kind::null:
       return "empty";
     case Kind::list:
-      return "a list";
+      return items.empty() ? "an empty list" : "a list";
     case Kind::map:
       return "a map";
     case Kind::scalar:

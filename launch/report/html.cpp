@@ -91,6 +91,12 @@ Axis vertical(const std::vector<Series>& series, bool logarithmic) {
   return {*least >= 0 ? std::max(0.0, *least - margin) : *least - margin, *most + margin};
 }
 
+// Every version's page begins like this, and its style like report_style.
+constexpr const char* first_style = "<style>\n\n:root { --ground: ";
+constexpr const char* page_head =
+    "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+
 // The points of a plot as the page's script reads them.
 std::string plot_data(const std::string& title, const std::vector<Series>& series, bool logarithmic) {
   using Json = nlohmann::ordered_json;
@@ -123,14 +129,17 @@ std::string facts_table(const std::vector<std::pair<std::string, std::string>>& 
 std::string html_page(const std::string& title, const std::string& body, int reload) {
   const std::string name = html_text(title);
   std::string out = fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n"
+      "{}<title>{}</title>\n"
       "<style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n{}</main>\n<script>{}</script>\n",
-      name, report_style, name, body, report_script);
+      page_head, name, report_style, name, body, report_script);
   if (reload > 0)
     out += fmt::format("<script>setInterval(() => {{ if (!window.zoomed) location.reload(); }}, {});</script>\n",
                        1000 * reload);
   return out + "</body>\n</html>\n";
+}
+
+bool is_html_page(const std::string& content) {
+  return content.starts_with(page_head) && content.find(first_style) != std::string::npos;
 }
 
 std::string html_text(const std::string& text) {

@@ -380,6 +380,16 @@ void check_page(const ReportOptions& o, const std::string& own_page) {
     throw user_error("{}: cannot be written again and again; give --follow a file with --output", printable(o.output));
 }
 
+// Not even --force replaces what is no page: it is usually a mistyped name. An empty file, as mktemp makes, is no loss.
+void check_replaced(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) == 0 || is_html_page(read_file(path))) return;
+  throw user_error(
+      "{}: was not written by `longstride report`, so it is not replaced; move it away, or name another "
+      "file with --output",
+      printable(path));
+}
+
 struct Page {
   std::string text;
   Json spans;            // by run, of those whose heads learn some
@@ -439,6 +449,7 @@ void run_report(const ReportOptions& o, Session& session) {
         throw user_error("{}: is given twice; name every run once", printable(o.runs[i]));
   const std::string own_page = (fs::path(o.runs.front()) / "report.html").string();
   const std::string path = o.output.empty() ? own_page : o.output;
+  check_replaced(path);
   if (!o.output.empty()) check_page(o, own_page);
   const Page page = o.follow ? follow(o, path) : make_page(o, 0);
   if (!o.follow) write_file_atomically(path, page.text);

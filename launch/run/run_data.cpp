@@ -1,7 +1,10 @@
 #include "launch/run/run_data.h"
 
+#include <filesystem>
+
 #include "framework/core/errors.h"
 #include "framework/core/files/sha256.h"
+#include "framework/core/text/printable.h"
 #include "framework/train/stages.h"
 
 namespace longstride {
@@ -47,6 +50,12 @@ std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& rec
   return open_training_data(dataset, recipe.data, recipe.train.seed, recipe.train.global_batch, stages);
 }
 
+std::string short_checksum(const std::string& text) {
+  constexpr std::size_t digits = 64, shown = 12;
+  const bool checksum = text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  return checksum ? text.substr(0, shown) + "..." : text;
+}
+
 DataRecord record_of(const Dataset& dataset) {
   DataRecord record = form_of(dataset);
   for (const char* split : split_names) record[split] = checksum_of(dataset, split);
@@ -54,6 +63,19 @@ DataRecord record_of(const Dataset& dataset) {
 }
 
 namespace {
+
+// The recipe of a run names its data from where it was trained.
+void check_found(const std::string& path, const std::string& remedy) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::status(path, error).type() != fs::file_type::not_found) return;
+  if (fs::path(path).is_relative())
+    throw user_error(
+        "{}: does not exist in this directory; the recipe of the run names its data from where it was trained: run the "
+        "command there{}",
+        printable(path), remedy);
+  throw user_error("{}: does not exist, but the run was trained on it; put it back{}", printable(path), remedy);
+}
 
 std::shared_ptr<const Dataset> open_fitting(const LoadedRun& run, const std::string& path) {
   auto dataset = Dataset::open(path);
@@ -75,18 +97,20 @@ void check_unchanged(const LoadedRun& run, const Dataset& dataset, const std::st
     throw user_error(
         "{}: '{}' has changed since the run was trained: its sha256 was {}, but is now {}; prepare it as it "
         "was, or {}",
-        dataset.path(), split, before, found, remedy);
+        dataset.path(), split, short_checksum(before), short_checksum(found), remedy);
 }
 
 }  // namespace
 
 std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::string& other, const std::string& split) {
   if (!other.empty()) return open_fitting(run, other);
+  check_found(run.recipe.data.path, ", or name the file with --data");
   return open_own_data(run, split, fmt::format("use this file anyway with --data {}", run.recipe.data.path));
 }
 
 std::shared_ptr<const Dataset> open_own_data(const LoadedRun& run, const std::string& split,
                                              const std::string& remedy) {
+  check_found(run.recipe.data.path, "");
   auto dataset = open_fitting(run, run.recipe.data.path);
   check_unchanged(run, *dataset, split, remedy);
   return dataset;

@@ -13,6 +13,9 @@ namespace longstride {
 // lacks, because another program wrote it, are computed here.
 DataRecord record_of(const Dataset& dataset);
 
+// For messages: the first digits of a SHA-256; other text as it is.
+std::string short_checksum(const std::string& text);
+
 // The training rows that a recipe's steps read.
 std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& recipe);
 

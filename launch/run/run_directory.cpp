@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <set>
@@ -11,6 +12,7 @@
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/step/step_work.h"
 #include "launch/recipe/settings_tree.h"
+#include "launch/run/run_data.h"
 
 namespace longstride {
 namespace {
@@ -78,6 +80,24 @@ bool may_change(const std::string& key) {
          key.starts_with("unpublished.");
 }
 
+// Another path matters only as the origin of other data.
+void compare_data(const DataRecord& before, const DataRecord& now, std::vector<Change>& changes) {
+  const auto value_in = [](const DataRecord& data, const std::string& name) {
+    const auto found = data.find(name);
+    return found == data.end() ? std::string(absent) : found->second;
+  };
+  std::vector<Change> found;
+  for (const auto& [name, value] : before) {
+    if (name == "path" || value == value_in(now, name)) continue;
+    const bool split = std::find(std::begin(split_names), std::end(split_names), name) != std::end(split_names);
+    const std::string what = split ? fmt::format("the sha256 of '{}'", name) : name + " of the data";
+    found.push_back({what, short_checksum(value), short_checksum(value_in(now, name))});
+  }
+  const std::string path = value_in(before, "path"), path_now = value_in(now, "path");
+  if (!found.empty() && path != path_now) changes.push_back({"data.path", path, path_now});
+  changes.insert(changes.end(), found.begin(), found.end());
+}
+
 }  // namespace
 
 std::map<std::string, std::string> settings_by_key(const Recipe& recipe) {
@@ -142,10 +162,7 @@ std::vector<Change> changes_since_checkpoint(const std::string& run, const Recip
                      recipe.train.steps, run, state.step);
   if (state.data.empty())
     spdlog::info("the checkpoints in {} do not say which data they were trained on; the next ones will", run);
-  for (const auto& [name, value] : state.data)
-    if (const auto found = data.find(name); name != "path" && (found == data.end() || found->second != value))
-      changes.push_back(
-          {fmt::format("{} of {}", name, recipe.data.path), value, found == data.end() ? absent : found->second});
+  compare_data(state.data, data, changes);
   return changes;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "datasets/dataset.h"
 #include "framework/comm/collectives.h"
@@ -34,11 +35,35 @@ namespace fs = std::filesystem;
 
 constexpr const char* run_advice = "choose another directory with --run";
 
-void make_directory(const std::string& path, const char* advice) {
-  std::error_code error;
-  fs::create_directories(fs::path(path) / "checkpoints", error);
-  if (error) throw user_error("{}: cannot be created ({}); {}", path, error.message(), advice);
-}
+// The folders of a run, which are removed again if it is refused before it begins.
+class NewFolders {
+ public:
+  NewFolders() = default;
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+  ~NewFolders() {
+    std::error_code not_empty;
+    for (const fs::path& folder : made_) fs::remove(folder, not_empty);
+  }
+
+  void make(const std::string& place, const char* advice) {
+    std::vector<fs::path> missing;
+    std::error_code error;
+    const auto absent = [&](const fs::path& at) {
+      return fs::symlink_status(at, error).type() == fs::file_type::not_found;  // not so a link that leads nowhere
+    };
+    for (fs::path at = fs::path(place) / "checkpoints"; !at.empty() && absent(at); at = at.parent_path())
+      missing.push_back(at);
+    made_.insert(made_.begin(), missing.begin(), missing.end());  // the innermost first
+    error.clear();
+    fs::create_directories(fs::path(place) / "checkpoints", error);
+    if (error) throw user_error("{}: cannot be created ({}); {}", place, error.message(), advice);
+  }
+  void keep() { made_.clear(); }
+
+ private:
+  std::vector<fs::path> made_;
+};
 
 void make_folder(const fs::path& folder) {
   std::error_code error;
@@ -53,30 +78,44 @@ struct RunPlaces {
 };
 
 bool holds_checkpoints(const std::string& directory) {
-  return !directory.empty() && !checkpoint_steps(directory).empty();
+  if (directory.empty()) return false;
+  check_checkpoints_readable(directory);
+  return !checkpoint_steps(directory).empty();
+}
+
+void refuse_older_run(const RunPlaces& places) {
+  for (const std::string& place : {places.run, places.mirror})
+    if (holds_checkpoints(place))
+      throw user_error("{}: already holds checkpoints; continue it with --resume or {}", place,
+                       place == places.run ? run_advice : "choose another folder with train.mirror");
+  // Scores outlive checkpoints that were deleted, and would stand next to the new run's.
+  if (std::error_code error; fs::exists(places.run + "/evaluations.jsonl", error))
+    throw user_error(
+        "{}: holds the scores of a run whose checkpoints are gone, evaluations.jsonl; delete that file, or {}",
+        places.run, run_advice);
 }
 
 // A new run must not overwrite another one; a resumed one needs something to resume.
 void lock_places(RunPlaces& places, bool resume) {
   if (resume && !holds_checkpoints(places.run) && !holds_checkpoints(places.mirror))
     throw user_error("{}: holds no checkpoint to resume from; start the run without --resume", places.run);
-  make_directory(places.run, run_advice);
-  places.run_lock = std::make_unique<RunLock>(places.run);
-  if (!places.mirror.empty()) {
-    make_directory(places.mirror, "choose another folder with train.mirror");
-    if (std::error_code error; fs::equivalent(places.run, places.mirror, error))
-      throw user_error("train.mirror leads to {}, which is the run itself; choose another folder", places.mirror);
-    places.mirror_lock = std::make_unique<RunLock>(places.mirror);
+  NewFolders folders;
+  try {
+    folders.make(places.run, run_advice);
+    places.run_lock = std::make_unique<RunLock>(places.run);
+    if (!places.mirror.empty()) {
+      folders.make(places.mirror, "choose another folder with train.mirror");
+      if (std::error_code error; fs::equivalent(places.run, places.mirror, error))
+        throw user_error("train.mirror leads to {}, which is the run itself; choose another folder", places.mirror);
+      places.mirror_lock = std::make_unique<RunLock>(places.mirror);
+    }
+    if (!resume) refuse_older_run(places);
+  } catch (const UserError&) {  // the locks are in the folders
+    places.mirror_lock.reset();
+    places.run_lock.reset();
+    throw;
   }
-  for (const std::string& place : {places.run, places.mirror})
-    if (!resume && holds_checkpoints(place))
-      throw user_error("{}: already holds checkpoints; continue it with --resume or {}", place,
-                       place == places.run ? run_advice : "choose another folder with train.mirror");
-  // Scores outlive checkpoints that were deleted, and would stand next to the new run's.
-  if (std::error_code error; !resume && fs::exists(places.run + "/evaluations.jsonl", error))
-    throw user_error(
-        "{}: holds the scores of a run whose checkpoints are gone, evaluations.jsonl; delete that file, or {}",
-        places.run, run_advice);
+  folders.keep();
 }
 
 // What an earlier run in this place has drawn, of weights that are gone: the report would show it as the new run's.

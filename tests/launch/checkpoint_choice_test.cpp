@@ -119,6 +119,16 @@ TEST_F(CheckpointChosen, AChoiceThatThereIsNotIsRefusedWithThoseThereAre) {
                  "at other steps (train.evaluate_every); choose from 4");
 }
 
+TEST_F(CheckpointChosen, ThereIsNoBestWithoutAValidationSplit) {
+  ASSERT_EQ(
+      run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5", "--force", "--split", "0.9,0,0.1"}).exit_code,
+      0);
+  train({});
+  expect_refused({"eval", "run", "--checkpoint", "best"},
+                 "run: none of its checkpoints has a validation loss to choose the best by, because the validation "
+                 "split of its data is empty; choose from 6");
+}
+
 TEST_F(CheckpointChosen, KeepingTheBestNeedsLossesToChooseBy) {
   expect_refused(
       {"train", "r.yaml", "--run", "run", "--set", "train.keep_best=true", "--set", "train.evaluate_every=0"},

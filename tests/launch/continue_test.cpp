@@ -1,7 +1,10 @@
 // A run continues only with its own data and in one process at a time, and otherwise says why not.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <regex>
 
 #include "framework/train/run/run_lock.h"
 #include "launch/run/run_directory.h"
@@ -57,11 +60,15 @@ class Continued : public ::testing::Test {
 
 TEST_F(Continued, OtherBytesAtTheSamePathAreOtherData) {
   prepare('A');
-  expect_refused({"train", "r.yaml", "--run", "run", "--resume"},
-                 {"the run in run would not continue as it began: test of x.h5 was ", "; train of x.h5 was ",
-                  "; valid of x.h5 was ", "or accept the change with --resume-changed"});
+  expect_refused(
+      {"train", "r.yaml", "--run", "run", "--resume"},
+      {"the run in run would not continue as it began: the sha256 of 'test' was ", "; the sha256 of 'train' was ",
+       "; the sha256 of 'valid' was ", "or accept the change with --resume-changed"});
   expect_refused({"eval", "run"}, {"x.h5: 'test' has changed since the run was trained: its sha256 was ",
                                    "use this file anyway with --data x.h5"});
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"train", "r.yaml", "--run", "run", "--resume"}, {"eval", "run"}})
+    EXPECT_TRUE(std::regex_search(run(command).err, std::regex(" was [0-9a-f]{12}\\.\\.\\."))) << command[0];
   const CommandResult scored = run({"eval", "run", "--data", "x.h5"});
   EXPECT_EQ(scored.exit_code, 0) << scored.err;
   EXPECT_EQ(scored.out.find("x.h5, test split, "), 0u) << scored.out;
@@ -85,6 +92,26 @@ TEST_F(Continued, OnlyACommandThatReadsOtherDataOffersIt) {
   prepare('A');
   expect_refused({"sample", "run", "--complete", "valid", "--length", "20"},
                  {"prepare it as it was, or leave --complete out"});
+}
+
+TEST_F(Continued, OtherBytesAreRefusedWithThePathOfTheRunsOwn) {
+  fs::rename(dir / "x.h5", dir / "own.h5");
+  prepare('A');
+  fs::rename(dir / "x.h5", dir / "y.h5");
+  expect_refused({"train", "r.yaml", "--run", "run", "--resume", "--set", "data.path=y.h5"},
+                 {"as it began: data.path was x.h5 and is y.h5; the sha256 of 'test' was "});
+}
+
+TEST_F(Continued, DataThatIsNotFoundFromHereIsSaidToBeWhereTheRunWasTrained) {
+  fs::create_directory(dir / "elsewhere");
+  for (const char* command : {"eval", "attention"}) {
+    const CommandResult result = run_command({command, "../run"}, dir / "elsewhere");
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.err,
+              "longstride: x.h5: does not exist in this directory; the recipe of the run names its data from where it "
+              "was trained: run the command there, or name the file with --data\n");
+  }
+  EXPECT_EQ(run_command({"eval", "../run", "--data", "../x.h5"}, dir / "elsewhere").exit_code, 0);
 }
 
 TEST_F(Continued, TheSameBytesMayMove) {
@@ -127,6 +154,20 @@ TEST_F(Continued, AMirrorThatCannotBeMadeIsRefusedAtTheStart) {
   write_text(dir / "file", "");
   expect_refused({"train", "r.yaml", "--run", "other", "--set", "train.mirror=file"},
                  {"file/other: cannot be created (Not a directory); choose another folder with train.mirror"});
+  EXPECT_FALSE(fs::exists(dir / "other"));
+  fs::create_directory_symlink("nowhere", dir / "link");
+  expect_refused({"train", "r.yaml", "--run", "link/deep/other"}, {"link/deep/other: cannot be created"});
+  EXPECT_TRUE(fs::is_symlink(dir / "link"));
+}
+
+TEST_F(Continued, CheckpointsThatCannotBeReadAreNotOverlooked) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  fs::permissions(dir / "run/checkpoints", fs::perms::owner_write | fs::perms::owner_exec);
+  const std::string sentence = "run: its checkpoints cannot be read: Permission denied; change its permissions";
+  expect_refused({"train", "r.yaml", "--run", "run", "--resume"}, {sentence});
+  expect_refused({"train", "r.yaml", "--run", "run"}, {sentence});
+  expect_refused({"eval", "run"}, {sentence});
+  fs::permissions(dir / "run/checkpoints", fs::perms::owner_all);
 }
 
 // Weights a million times too large, and a learning rate that cannot repair them.

@@ -118,9 +118,9 @@ after_export() {
   for file in disk/e/*.safetensors; do [ ! -e "$file" ] || is_safetensors "$file" || complain "$file is not whole"; done
   cmp -s disk/e/recipe.yaml old || "$L" plan disk/e/recipe.yaml >/dev/null 2>&1 || complain "recipe.yaml is not whole"
 }
-before_report() { echo old >disk/r.html; echo old >old; }
+before_report() { [ -e old_page ] || "$L" report begun --output old_page >/dev/null; cp old_page disk/r.html; }
 run_report() { "$L" report begun --output disk/r.html --force; }
-after_report() { kept_or_new disk/r.html old is_page; }
+after_report() { kept_or_new disk/r.html old_page is_page; }
 before_show() { cp pictures/1.png disk/x.png; }
 run_show() { "$L" show pattern r.yaml --positions 128 --scale 8 --query 100 --output disk/x.png --force; }
 after_show() { kept_or_new disk/x.png pictures/1.png is_png; }

@@ -45,9 +45,12 @@ const char* const holds_files =
 
 TEST_F(Output, AFileThatExistsIsReplacedOnlyWithForce) {
   train();
-  const std::string old = "old";
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"report", "run"}, {"show", "pattern", "r.yaml"}}) {
+  ASSERT_EQ(run({"report", "run", "--output", "page"}).exit_code, 0);
+  const std::string page = text_of(dir / "page");
+  ASSERT_EQ(run({"sample", "run"}).exit_code, 0);  // the next page differs
+  for (const auto& [command, old] :
+       {std::pair{std::vector<std::string>{"report", "run"}, page},
+        std::pair{std::vector<std::string>{"show", "pattern", "r.yaml"}, std::string("old")}}) {
     SCOPED_TRACE(command[0]);
     write_text(dir / "a", old);
     auto arguments = command;

@@ -121,6 +121,23 @@ TEST_F(ScoresAndSamples, WhatCannotBeWrittenToIsRefused) {
   expect_refused({"show", "pattern", name}, name + ": File name too long");
 }
 
+TEST_F(ScoresAndSamples, AReportReplacesOnlyAReport) {
+  const auto refusal = [](const std::string& name) {
+    return name +
+           ": was not written by `longstride report`, so it is not replaced; move it away, or name another file "
+           "with --output";
+  };
+  write_text(*dir / "precious.txt", "precious");
+  expect_refused({"report", "run", "--output", "precious.txt", "--force"}, refusal("precious.txt"));
+  EXPECT_EQ(text_of(*dir / "precious.txt"), "precious");
+  write_text(*dir / "run/report.html", "<!doctype html>\n<html lang=\"en\">\n");
+  expect_refused({"report", "run"}, refusal("run/report.html"));
+  write_text(*dir / "run/report.html", "");
+  for (int i = 0; i < 2; ++i) run_well({"report", "run"});
+  fs::copy(*dir / "run/report.html", *dir / "page.html");
+  run_well({"report", "run", "--output", "page.html", "--force"});
+}
+
 TEST_F(ScoresAndSamples, APromptIsAFileOrTextOrStandardInput) {
   const std::string from_file = run_well({"sample", "run", "--prompt", "prompt"}).out;
   EXPECT_TRUE(from_file.starts_with("hello")) << from_file;

@@ -2,11 +2,16 @@
 // and what to do. Comments say what such a value used to do silently, where that is not obvious.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
+#include "framework/core/device/device.h"
 #include "tests/launch/command.h"
 #include "tests/recipe/recipe_texts.h"
+#include "tests/support/sanitized.h"
 
 namespace longstride::testing {
 namespace {
@@ -57,6 +62,30 @@ TEST_F(Values, NumbersThatAreNotFinite) {
   for (const char* option : {"--time-limit", "--train-seconds"})
     refused({"reproduce", "table1", option, "nan"}, std::string(option) + ": nan is not a finite number");
   EXPECT_FALSE(fs::exists(*dir / "run/samples"));
+}
+
+// OpenBLAS asks again and again for memory that the limit refuses: with it a command never ended.
+TEST_F(Values, ALimitOnAddressSpaceThatIsTooLow) {
+  if (test::sanitized || built_with_cuda()) GTEST_SKIP() << "the libraries alone take more";
+  const auto limited = [](int kib, const std::string& arguments) {
+    const int status =
+        std::system(fmt::format("cd {} && ulimit -v {} && env -u OMP_NUM_THREADS -u OPENBLAS_NUM_THREADS "
+                                "timeout -s KILL 30 {} {} >limited 2>&1",
+                                dir->path(), kib, LONGSTRIDE_COMMAND, arguments)
+                        .c_str());
+    return CommandResult{WEXITSTATUS(status), text_of(*dir / "limited"), ""};
+  };
+  const CommandResult version = limited(180000, "--version");
+  EXPECT_EQ(version.exit_code, 0) << version.out;
+  for (const char* command : {"train r.yaml --run limited-run", "eval run", "plan r.yaml", "attention run"}) {
+    const CommandResult refused = limited(180000, command);
+    EXPECT_EQ(refused.exit_code, 2) << command << ": " << refused.out;
+    EXPECT_NE(refused.out.find("longstride: the limit on address space (ulimit -v) is 180000 KiB, which leaves no room "
+                               "for matrix products on "),
+              std::string::npos)
+        << refused.out;
+  }
+  EXPECT_FALSE(fs::exists(*dir / "limited-run"));
 }
 
 // The nearest number that fits used to be taken.

@@ -61,8 +61,8 @@ const Edit edits[] = {
      "r.yaml:9: model.attention.integration is merge, but must be interleaved or merged or multihead; did you mean "
      "'merged'?"},
     {"[fixed_block, fixed_summary]", "[]",
-     "r.yaml:10: model.attention.parts is a list, but must be a list of parts, "
-     "at least one"},
+     "r.yaml:10: model.attention.parts is an empty list, but must be a list of at least one of dense, local, column, "
+     "fixed_block, fixed_summary"},
     {"kind: decoder", "kind: transformer_xl",
      "r.yaml:4: model.kind is transformer_xl, but must be decoder or sparse_transformer"},
     // keys together

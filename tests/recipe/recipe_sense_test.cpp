@@ -2,6 +2,8 @@
 // be read.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "launch/recipe/recipe.h"
 #include "tests/recipe/recipe_texts.h"
 #include "tests/support/temporary_directory.h"
@@ -117,13 +119,40 @@ const Edit edits[] = {
     {"stride: 8", "stride: 65",
      "r.yaml:11: model.attention.stride is 65, but must be at most data.context, 64; set model.attention.stride: 8, "
      "about the square root of the context"},
-    {"stride: 8", "stride: 8\n    window: 65",
+    {"parts: [fixed_block, fixed_summary]\n    stride: 8\n    summary: 2",
+     "parts: [local, column]\n    stride: 8\n    window: 65",
      "r.yaml:12: model.attention.window is 65, but must be at most data.context, 64; set model.attention.window: 0, "
      "which is stride + 1"},
+    {"stride: 8", "stride: 8\n    window: 16",
+     "r.yaml:12: model.attention.window has no effect: only the part local reads it; remove it"},
+    {"[fixed_block, fixed_summary]", "[local, column]",
+     "r.yaml:12: model.attention.summary has no effect: only the part fixed_summary reads it; remove it"},
+    {"[fixed_block, fixed_summary]\n    stride: 8\n    summary: 2",
+     "[local, column]\n    stride: 8\n    distinct_heads: true",
+     "r.yaml:12: model.attention.distinct_heads has no effect: only the part fixed_summary reads it; remove it"},
+    {"[fixed_block, fixed_summary]\n    stride: 8\n    summary: 2",
+     "[local, column]\n    stride: 8\n    summary_inclusive: true",
+     "r.yaml:12: model.attention.summary_inclusive has no effect: only the part fixed_summary reads it; remove it"},
 };
 
 TEST(RecipeSense, WhatCannotTrainIsRefusedWithTheValueToSet) {
   for (const Edit& edit : edits) EXPECT_EQ(error_of(edited(small_recipe, edit.from, edit.to)), edit.error);
+}
+
+// The resolved recipe has no trace of it, so that it can be trained again.
+TEST(RecipeSense, WhatOtherPartsOverrideMayHaveSettingsThatTheyDoNotRead) {
+  const TemporaryDirectory dir;
+  std::ofstream(dir / "base.yaml") << small_recipe;
+  std::ofstream(dir / "r.yaml") << "base: base.yaml\nmodel: {attention: {parts: [local, column]}}\n";
+  const auto expect_read = [](const Recipe& recipe) {
+    EXPECT_TRUE(parse_recipe(recipe.resolved, "resolved.yaml", {}).model != nullptr);
+    EXPECT_EQ(recipe.resolved.find("summary: 2"), std::string::npos) << recipe.resolved;
+  };
+  expect_read(read_recipe(dir / "r.yaml", {}));
+  expect_read(read_recipe(dir / "base.yaml", {"model.attention.parts=[local, column]"}));
+  EXPECT_EQ(user_error_of([&] { read_recipe(dir / "r.yaml", {"model.attention.summary=2"}); }),
+            "--set model.attention.summary=2: model.attention.summary has no effect: only the part fixed_summary reads "
+            "it; remove it");
 }
 
 TEST(RecipeSense, TheLimitsThemselvesAreAllowed) {
@@ -145,7 +174,8 @@ TEST(RecipeSense, TheLimitsThemselvesAreAllowed) {
                               {"warmup: 2", "warmup: 2\n  weight_decay: 999"},
                               {"warmup: 2", "warmup: 2\n  beta2: 0.9999999"},
                               {"stride: 8", "stride: 64"},
-                              {"stride: 8", "stride: 8\n    window: 64"}};
+                              {"[fixed_block, fixed_summary]\n    stride: 8\n    summary: 2",
+                               "[local, column]\n    stride: 8\n    window: 64"}};
   for (const auto& [from, to] : allowed) EXPECT_EQ(error_of(edited(small_recipe, from, to)), "") << to;
 }
 

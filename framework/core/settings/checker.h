@@ -15,6 +15,8 @@ class SettingsChecker {
   // Whether these keys, their parents and their contents are free of mistakes. Call it before a check reads them, so
   // that no mistake is reported twice.
   virtual bool none_in(std::initializer_list<const char*> keys) const = 0;
+  // Where the key is written: 2 with --set, 1 in the recipe, 0 in its base or nowhere. A higher one overrides a lower.
+  virtual int level_of(const std::string& key) const = 0;
   // "FILE:LINE: `text`", with the line of `key`.
   template <class... Args>
   void refuse(const std::string& key, fmt::format_string<Args...> text, Args&&... args) {

@@ -29,7 +29,22 @@ const OtherWords pattern_words = {
     {"summary", "[fixed_summary]"},
 };
 
-void visit_attention(SettingsVisitor& v, kernels::PatternConfig& c) {
+bool has_part(const kernels::PatternConfig& c, kernels::PartKind part) {
+  return std::find(c.parts.begin(), c.parts.end(), part) != c.parts.end();
+}
+
+// Without what a base recipe sets for parts that this one replaces by others.
+kernels::PatternConfig only_what_parts_read(kernels::PatternConfig c) {
+  const kernels::PatternConfig unset;
+  if (!has_part(c, kernels::PartKind::local)) c.window = unset.window;
+  if (has_part(c, kernels::PartKind::fixed_summary)) return c;
+  c.summary = unset.summary, c.distinct_heads = unset.distinct_heads, c.summary_inclusive = unset.summary_inclusive;
+  return c;
+}
+
+void visit_attention(SettingsVisitor& v, kernels::PatternConfig& config) {
+  kernels::PatternConfig resolved = only_what_parts_read(config);
+  kernels::PatternConfig& c = v.reads() ? config : resolved;
   using kernels::Integration;
   v.choice("integration", c.integration, Need::required,
            Choices<Integration>{{"interleaved", Integration::interleaved},
@@ -103,6 +118,24 @@ void check_mechanism(SettingsChecker& check, const DecoderConfig& m, std::int64_
                  m.distance.given ? "both attention and distance" : "neither attention nor distance",
                  m.distance.given ? "remove the other" : "a pattern of the paper, or attention with a distance term");
   check_distance(check, m, sequence_ranks);
+}
+
+// A recipe may inherit what its own parts do not read, and so may a --set of other parts.
+void check_unread(SettingsChecker& check, const DecoderConfig& m) {
+  if (!m.attention_given || !check.none_in({"model.attention"})) return;
+  const kernels::PatternConfig& c = m.attention;
+  const struct {
+    const char* key;
+    bool set;
+    kernels::PartKind part;
+  } keys[] = {{"model.attention.window", c.window > 0, kernels::PartKind::local},
+              {"model.attention.summary", !c.summary.empty(), kernels::PartKind::fixed_summary},
+              {"model.attention.distinct_heads", c.distinct_heads, kernels::PartKind::fixed_summary},
+              {"model.attention.summary_inclusive", c.summary_inclusive, kernels::PartKind::fixed_summary}};
+  const int least = std::max(1, check.level_of("model.attention.parts"));
+  for (const auto& [key, set, part] : keys)
+    if (set && !has_part(c, part) && check.level_of(key) >= least)
+      check.refuse(key, "{} has no effect: only the part {} reads it; remove it", key, kernels::name_of(part));
 }
 
 // The power of two nearest to the square root, as section 4.2 of the paper recommends.
@@ -207,6 +240,7 @@ void DecoderConfig::check_training(SettingsChecker& check) const {
   for (const auto& [key, p] : dropouts)
     if (check.none_in({key}) && static_cast<float>(p) == 1.0F)
       check.refuse(key, "{} is {}, which is 1 in fp32; set {}: 0.25", key, p, key);
+  check_unread(check, *this);
   if (!check.none_in({"data.context"})) return;
   if (distance.given) return;
   if (check.none_in({"model.attention.stride"}) && attention.stride > context)
@@ -273,7 +307,7 @@ std::vector<std::string> DecoderConfig::toy_overrides() const {
   }
   if (geometry.rows > 0) return out;
   out.push_back(set("attention.stride", attention.stride / 4));
-  if (!attention.summary.empty()) out.push_back(set("attention.summary", 8));
+  if (has_part(attention, kernels::PartKind::fixed_summary)) out.push_back(set("attention.summary", 8));
   return out;
 }
 

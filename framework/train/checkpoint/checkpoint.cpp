@@ -12,6 +12,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/safetensors.h"
+#include "framework/core/files/sha256.h"
 #include "framework/train/checkpoint/checkpoint_files.h"
 #include "framework/train/checkpoint/checkpoint_state.h"
 #include "framework/train/checkpoint/checkpoint_streams.h"
@@ -151,17 +152,22 @@ WholeCheckpoint whole_of_step(const std::string& run, std::int64_t step, std::ve
   }
 }
 
+// Whether the data of the run had an empty validation split.
+bool validates_nothing(const std::string& run, std::int64_t step) try {
+  const std::string path = checkpoint_directory(run, step) + "/" + checkpoint_names::state;
+  const DataRecord data = parse_manifest(read_file(path), path).state.data;
+  const auto valid = data.find("valid");
+  return valid != data.end() && valid->second == Sha256().hex();
+} catch (const UserError&) {  // a damaged checkpoint does not say
+  return false;
+}
+
 // Unless `warn`, warns of damaged checkpoints only if no other is left.
 WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& choice, Verify depth, bool warn) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
   if (std::error_code error; steps.empty() && fs::status(run, error).type() == fs::file_type::not_found)
     throw user_error("{}: there is no such run; give the directory of one that has saved a checkpoint", run);
-  if (std::error_code error; steps.empty()) {
-    const fs::directory_iterator entries(run + "/checkpoints", error);
-    if (error == std::errc::permission_denied)
-      throw user_error("{}: its checkpoints cannot be read: {}; change its permissions or choose another run", run,
-                       error.message());
-  }
+  check_checkpoints_readable(run);
   if (steps.empty()) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
   Skipped skipped;
   std::vector<std::int64_t> wanted = {choice.step};
@@ -174,9 +180,10 @@ WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& cho
   if (warn || !found) warn_of(skipped);
   if (wanted.empty())
     throw user_error(
-        "{}: none of its checkpoints has a validation loss to choose the best by, because training evaluated at other "
-        "steps (train.evaluate_every); choose from {}",
-        run, listed(steps));
+        "{}: none of its checkpoints has a validation loss to choose the best by, because {}; choose from {}", run,
+        validates_nothing(run, steps.back()) ? "the validation split of its data is empty"
+                                             : "training evaluated at other steps (train.evaluate_every)",
+        listed(steps));
   if (choice.kind == CheckpointChoice::Kind::step) return whole_of_step(run, choice.step, steps, depth);
   if (found) return *found;
   if (choice.kind == CheckpointChoice::Kind::last)
@@ -233,6 +240,14 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& run) {
   }
   std::sort(steps.begin(), steps.end());
   return steps;
+}
+
+void check_checkpoints_readable(const std::string& run) {
+  std::error_code error;
+  const fs::directory_iterator entries(checkpoints_directory(run), error);
+  if (error == std::errc::permission_denied)
+    throw user_error("{}: its checkpoints cannot be read: {}; change its permissions or choose another run", run,
+                     error.message());
 }
 
 CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTensors& tensors) {

@@ -84,6 +84,9 @@ struct TrainingTensors {
 // Steps that have a checkpoint directory, ascending, whole or not; empty when there is none.
 std::vector<std::int64_t> checkpoint_steps(const std::string& run);
 
+// UserError if the checkpoints of `run` may not be listed, so that checkpoint_steps would miss them.
+void check_checkpoints_readable(const std::string& run);
+
 // The steps that have a validation loss, the lowest first and of equals the newest. Leaves out steps after `newest`,
 // and those that scored another number of bytes than the newest that has a loss: such losses cannot be compared. Reads
 // only each state.json, and skips those that cannot be read, with a warning if `warn`.
