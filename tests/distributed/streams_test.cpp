@@ -14,7 +14,7 @@ using test::still;
 using test::stream_training;
 using test::StreamRun;
 
-constexpr std::int64_t rows = 12;
+constexpr std::int64_t rows_of_a_rank = 3;
 
 class StreamsOnRanks : public OnRanks {
  protected:
@@ -34,20 +34,20 @@ class StreamsOnRanks : public OnRanks {
 // Micro-batches of one row have the same products on any rank.
 TEST_F(StreamsOnRanks, RowsRememberTheSameBits) {
   for (const auto& [name, config] : toys_) {
-    const TrainConfig train = stream_training(1, still, rows);
+    const TrainConfig train = stream_training(1, still, rows_of_a_rank * world().size());
     StreamRun one(train, config, device()), all(train, config, device(), &world());
     for (StreamRun* run : {&one, &all}) {
       run->step.start();
       run->go(7);  // into the second stream
     }
-    const std::int64_t first = all.first_row(), count = rows / world().size();
-    EXPECT_TRUE(all.remembered(0, count) == one.remembered(first, first + count)) << name;
+    const std::int64_t first = all.first_row();
+    EXPECT_TRUE(all.remembered(0, rows_of_a_rank) == one.remembered(first, first + rows_of_a_rank)) << name;
   }
 }
 
 TEST_F(StreamsOnRanks, LossesAndGradientsAreThoseOfOneRank) {
   for (const auto& [name, config] : toys_) {
-    TrainConfig train = stream_training(0, 1e-3, rows);
+    TrainConfig train = stream_training(0, 1e-3, rows_of_a_rank * world().size());
     train.precision = Precision::fp32;
     StreamRun one(train, config, device()), all(train, config, device(), &world());
     for (StreamRun* run : {&one, &all}) run->step.start();

@@ -29,10 +29,11 @@ DecoderConfig model_config(kernels::Integration integration = kernels::Integrati
   return c;
 }
 
+// Three rows a rank: with micro-batches of one row there is a first, a last, and one between them.
 TrainConfig train_config(Precision precision = Precision::fp32) {
   TrainConfig c;
   c.steps = 30;
-  c.global_batch = 12;
+  c.global_batch = 3 * world().size();
   c.lr = 1e-3;
   c.warmup = 5;
   c.ema = 0.9;
@@ -167,7 +168,9 @@ struct WeightedStep {
 // Rows whose weights are 0, 1 and 2, and of which some ranks have more than others.
 WeightedStep weighted_step(Communicator& comm) {
   WeightedDecoder model(model_config());
-  TrainingStep step(model, train_config(), comm, device());
+  TrainConfig train = train_config();
+  train.global_batch = 12;
+  TrainingStep step(model, train, comm, device());
   step.start();
   const BatchLayout& layout = step.state().layout();
   std::vector<std::uint8_t> block(layout.bytes());
@@ -200,7 +203,8 @@ TEST_F(TrainingOnRanks, StagesOfGrowingContextAreThoseOfOneRank) {
   constexpr int two_in_the_last = 7;
   train.stages = {{2, 21}, {5, 42}};
   expect_one_ranks_training(train, *alone_, model_config(), two_in_the_last);
-  train.stages = {{2, 20, 0, 36, 3}, {5, 50, 5e-4, 24}};  // with batches of their own
+  const int size = world().size();
+  train.stages = {{2, 20, 0, 9 * size, 3}, {5, 50, 5e-4, 6 * size}};  // with batches of their own
   expect_one_ranks_training(train, *alone_, model_config(), two_in_the_last);
 }
 
@@ -435,6 +439,7 @@ TEST_F(TrainingOnRanks, EvaluationInAGroupGivesTheFigureOfOneRank) {
 
 TEST(Batching, SaysWhatCannotBeDivided) {
   TrainConfig train = train_config();
+  train.global_batch = 12;
   train.parallel.sequence_ranks = 3;
   EXPECT_THROW(divide_batch(train, 4), UserError);
   train.parallel.sequence_ranks = 2;
