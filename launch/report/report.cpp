@@ -364,6 +364,16 @@ std::string Report::body() {
          section("Memory per rank", memory()) + section("Settings", settings()) + section("Environment", environment());
 }
 
+// Not even --force replaces what is no page: it is usually a mistyped name. An empty file, as mktemp makes, is no loss.
+void check_replaced(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) == 0 || is_html_page(read_file(path))) return;
+  throw user_error(
+      "{}: was not written by `longstride report`, so it is not replaced; move it away, or name another "
+      "file with --output",
+      printable(path));
+}
+
 // The page is made from the runs' files, and may replace none of them except an older page.
 void check_page(const ReportOptions& o, const std::string& own_page) {
   std::error_code error;
@@ -374,20 +384,11 @@ void check_page(const ReportOptions& o, const std::string& own_page) {
       throw user_error("{}: is in the run that the report is made from; give --output a name that ends in .html",
                        printable(o.output));
   }
+  check_replaced(o.output);
   check_output_file(o.output, o.replace || is_same_place(o.output, own_page), {});
   check_json_output(o.json, o.output);
   if (o.follow && resolve_output(o.output).stream)
     throw user_error("{}: cannot be written again and again; give --follow a file with --output", printable(o.output));
-}
-
-// Not even --force replaces what is no page: it is usually a mistyped name. An empty file, as mktemp makes, is no loss.
-void check_replaced(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) == 0 || is_html_page(read_file(path))) return;
-  throw user_error(
-      "{}: was not written by `longstride report`, so it is not replaced; move it away, or name another "
-      "file with --output",
-      printable(path));
 }
 
 struct Page {
@@ -449,8 +450,7 @@ void run_report(const ReportOptions& o, Session& session) {
         throw user_error("{}: is given twice; name every run once", printable(o.runs[i]));
   const std::string own_page = (fs::path(o.runs.front()) / "report.html").string();
   const std::string path = o.output.empty() ? own_page : o.output;
-  check_replaced(path);
-  if (!o.output.empty()) check_page(o, own_page);
+  o.output.empty() ? check_replaced(own_page) : check_page(o, own_page);
   const Page page = o.follow ? follow(o, path) : make_page(o, 0);
   if (!o.follow) write_file_atomically(path, page.text);
   if (o.json) {
