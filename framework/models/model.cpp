@@ -18,9 +18,14 @@ std::shared_ptr<ModelConfig> ModelConfig::for_streams_of(std::int64_t) const {
 }
 
 std::shared_ptr<ModelConfig> ModelConfig::with_memory(const EvaluatedMemory& changed) const {
+  const bool of_length = changed.length.has_value(), of_rows = changed.compressed.has_value();
   throw user_error("{} cannot be used with this model, which has no {} that an evaluation could set",
-                   changed.length ? "--memory" : "--clamp",
-                   changed.length ? "memory of a length" : "distances with a limit");
+                   of_length ? "--memory"
+                   : of_rows ? "--compressed"
+                             : "--clamp",
+                   of_length ? "memory of a length"
+                   : of_rows ? "compressed memory"
+                             : "distances with a limit");
 }
 
 BatchFields Model::fields() const {

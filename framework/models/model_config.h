@@ -28,10 +28,11 @@ struct RecomputePolicy {
 // What a model remembers and how it counts distances: settings that no weight depends on, so that an evaluation may
 // have others than training had. Absent: the model has no such setting, or it is not to be changed.
 struct EvaluatedMemory {
-  std::optional<std::int64_t> length;  // positions that rows remember
-  std::optional<std::int64_t> clamp;   // the farthest distance of its own: farther ones count as this one
+  std::optional<std::int64_t> length;           // positions that rows remember
+  std::optional<std::int64_t> clamp;            // the farthest distance of its own: farther ones count as this one
+  std::optional<std::int64_t> compressed = {};  // rows before the memory, made of what has left it
 
-  bool given() const { return length.has_value() || clamp.has_value(); }
+  bool given() const { return length.has_value() || clamp.has_value() || compressed.has_value(); }
   bool operator==(const EvaluatedMemory&) const = default;
 };
 

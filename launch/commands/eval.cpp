@@ -30,6 +30,7 @@ struct EvalOptions {
 // Without a memory, or a limit of distances, there is no key.
 void add(nlohmann::ordered_json& out, const EvaluatedMemory& memory) {
   if (memory.length) out["memory"] = *memory.length;
+  if (memory.compressed) out["compressed"] = *memory.compressed;
   if (memory.clamp) out["clamp"] = *memory.clamp;
 }
 
@@ -110,6 +111,9 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_option("--memory", o->request.memory.length,
                    "positions that the model remembers, instead of model.memory.length; 0: none")
       ->check(not_below_zero());
+  eval->add_option("--compressed", o->request.memory.compressed,
+                   "rows of the compressed memory, instead of model.memory.compressed")
+      ->check(above_zero());
   eval->add_option("--clamp", o->request.memory.clamp, "distances beyond this one count as this one")
       ->check(above_zero());
   eval->add_option("--checkpoint", o->checkpoint, checkpoint_help);

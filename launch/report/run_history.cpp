@@ -116,14 +116,19 @@ std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
     kept.push_back({whole(line, "step"), text(line, "split"), text(line, "data"), text(line, "weights"),
                     text(line, "sha256"), whole(line, "min_context"), whole(line, "max_windows"), whole(line, "bytes"),
                     number(line, "bits_per_byte"), whole(line, "windows"), line.value("spread", Json()) == true,
-                    EvaluatedMemory{optional_whole(line, "memory"), optional_whole(line, "clamp")},
+                    EvaluatedMemory{optional_whole(line, "memory"), optional_whole(line, "clamp"),
+                                    optional_whole(line, "compressed")},
                     whole(line, "streams")});
   return kept;
 }
 
 std::string text_of(const EvaluatedMemory& memory) {
   std::string text = memory.length ? thousands(*memory.length) : "";
-  if (memory.clamp) text += (text.empty() ? "clamp " : ", clamp ") + thousands(*memory.clamp);
+  const auto add = [&](const char* name, const std::optional<std::int64_t>& value) {
+    if (value) text += (text.empty() ? "" : ", ") + fmt::format("{} {}", name, thousands(*value));
+  };
+  add("compressed", memory.compressed);
+  add("clamp", memory.clamp);
   return text;
 }
 
@@ -151,6 +156,7 @@ void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
                {"bytes", e.bytes},
                {"bits_per_byte", e.bits_per_byte}};
   if (e.memory.length) line["memory"] = *e.memory.length;
+  if (e.memory.compressed) line["compressed"] = *e.memory.compressed;
   if (e.memory.clamp) line["clamp"] = *e.memory.clamp;
   if (e.streams > 0) line["streams"] = e.streams;
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace);  // a path need not be UTF-8

@@ -61,7 +61,7 @@ struct KeptEvaluation {
   }
 };
 std::vector<KeptEvaluation> kept_evaluations(const std::string& run);
-// "1,024, clamp 400", what there is of it.
+// "1,024, compressed 512, clamp 400", what there is of it.
 std::string text_of(const EvaluatedMemory& memory);
 // "1,024, clamp 400, 32 streams": likewise.
 std::string memory_text(const KeptEvaluation& evaluation);

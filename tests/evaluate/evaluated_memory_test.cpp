@@ -125,6 +125,24 @@ TEST(EvaluatedMemory, EqualsThatOfAModelWithThisLength) {
   }
 }
 
+// More rows than a segment becomes, a number of them that is no multiple, and fewer than in training.
+TEST(EvaluatedMemory, OfOtherCompressedRowsEqualsThatOfAModelWithAsMany) {
+  for (const Compression compress : {Compression::mean, Compression::convolution, Compression::most_used})
+    for (const std::int64_t rows : {4, 7, 16}) {
+      const DistanceToy config = compressive_toy(compress);
+      const std::int64_t bytes = 9 * config.context + 4;
+      DistanceToy other = config;
+      other.memory.compressed = rows;
+      const auto settings = config.with_memory({{}, {}, rows});
+      EXPECT_EQ(settings->evaluated_memory(), (EvaluatedMemory{config.memory.length, {}, rows}));
+      Toy changed(*settings), reference(other), trained(config);
+      for (Toy* toy : {&changed, &reference, &trained}) toy->randomise();
+      const double expected = nats_of(reference, bytes);
+      EXPECT_EQ(nats_of(changed, bytes), expected) << rows;
+      if (rows != config.memory.compressed) expect_different(nats_of(trained, bytes), expected, std::to_string(rows));
+    }
+}
+
 TEST(EvaluatedMemory, OfNoneReadsWindowsByThemselves) {
   DistanceToy config = transformer_xl_toy(), without = config;
   without.memory = {};
@@ -248,6 +266,14 @@ TEST(EvaluatedMemory, WhatTheMechanismLacksIsRefused) {
                           "of 12, because whole segments leave it",
                           length));
   EXPECT_EQ(refusal_of(compressive_toy(), {48, {}}), "");
+  EXPECT_EQ(refusal_of(compressive_toy(), {{}, {}, 3}),
+            "--compressed is 3, but must be at least 4, the rows that a segment becomes");
+  EXPECT_EQ(refusal_of(compressive_toy(), {{}, {}, std::int64_t{1} << 40}),
+            "--compressed is 1099511627776, but must be at most 16777191 rows");
+  EXPECT_EQ(refusal_of(transformer_xl_toy(), {{}, {}, 8}),
+            "--compressed cannot be used with this model, which has no compressed memory (model.memory.compressed)");
+  EXPECT_EQ(refusal_of(toy_config(), {{}, {}, 8}),
+            "--compressed cannot be used with this model, which has no compressed memory that an evaluation could set");
   EXPECT_EQ(refusal_of(house_toy(), {(1 << 23) + 1, {}}), "--memory is 8388609, but must be at most 8388608 positions");
   DistanceToy wide = house_toy();
   wide.context = 10000000;

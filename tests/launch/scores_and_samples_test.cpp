@@ -399,6 +399,10 @@ TEST_F(Remembering, WhatAMemoryCannotBeIsRefused) {
   EXPECT_EQ(run({"eval", "run", "--memory", "72", "--min-context", "58"}).exit_code, 0);
   EXPECT_EQ(run({"eval", "run", "--clamp", "0"}).exit_code, 2);
   expect_refused({"eval", "run", "--clamp", "1e9"}, "--clamp is 1000000000, but must be at most 8388608 positions");
+  EXPECT_EQ(run({"eval", "run", "--compressed", "0"}).exit_code, 2);
+  expect_refused({"eval", "run", "--compressed", "8"},
+                 "--compressed cannot be used with this model, which has no compressed memory "
+                 "(model.memory.compressed)");
 }
 
 // Settings that the other run lacks cannot be set to what they were there.
@@ -461,6 +465,16 @@ TEST_F(Remembering, ACompressedMemoryContinuesAnyPrompt) {
     prompted.insert(prompted.end(), {"--prompt", "prompt"});
     EXPECT_EQ(run(prompted).out, drawn.out) << given;
   }
+  const Json own = Json::parse(run({"eval", "compressive", "--json"}).out),
+             more = Json::parse(run({"eval", "compressive", "--compressed", "24", "--json"}).out);
+  EXPECT_EQ(own.at("compressed"), 16);
+  EXPECT_EQ(more.at("compressed"), 24);
+  EXPECT_NE(more.at("bits_per_byte"), own.at("bits_per_byte"));
+  EXPECT_NE(run({"eval", "compressive", "--compressed", "24"}).out.find(", memory 32, compressed 24: "),
+            std::string::npos);
+  const std::vector<KeptEvaluation> kept = kept_evaluations(*dir / "compressive");
+  ASSERT_EQ(kept.size(), 2U);
+  EXPECT_EQ(kept[1].memory, (EvaluatedMemory{32, {}, 24}));
 }
 
 }  // namespace

@@ -40,6 +40,17 @@ void set_clamp(DistanceConfig& d, std::int64_t clamp) {
   d.clamp = clamp;
 }
 
+void set_compressed(DecoderConfig& m, std::int64_t rows) {
+  if (m.memory.compressed == 0)
+    throw user_error(
+        "--compressed cannot be used with this model, which has no compressed memory (model.memory.compressed)");
+  const std::int64_t least = m.context / m.memory.rate, most = most_key_rows - m.memory.length - m.context;
+  if (rows < least)
+    throw user_error("--compressed is {}, but must be at least {}, the rows that a segment becomes", rows, least);
+  if (rows > most) throw user_error("--compressed is {}, but must be at most {} rows", rows, most);
+  m.memory.compressed = rows;
+}
+
 void set_length(DecoderConfig& m, std::int64_t length) {
   const std::int64_t most = std::min(longest_memory, most_key_rows - m.memory.compressed - m.context);
   if (length > most) throw user_error("--memory is {}, but must be at most {} positions", length, most);
@@ -57,11 +68,13 @@ void check_distances(const DecoderConfig& trained, const DecoderConfig& changed)
   if (d.table != DistanceTable::learned || d.clamp > 0) return;
   const std::int64_t last = d.last_distance(), farthest = farthest_distance(changed);
   if (farthest <= last || farthest_distance(trained) > last) return;
+  const bool is_compressed = changed.memory.compressed > trained.memory.compressed;
   throw user_error(
-      "--memory is {}, which makes distances of up to {}, but the learned table has rows for distances up to {} only, "
-      "the last of which was trained for no farther one; choose a shorter memory, or let it stand for all of them with "
+      "{} is {}, which makes distances of up to {}, but the learned table has rows for distances up to {} only, the "
+      "last of which was trained for no farther one; choose a shorter memory, or let it stand for all of them with "
       "--clamp {}",
-      changed.memory.length, farthest, last, last);
+      is_compressed ? "--compressed" : "--memory", is_compressed ? changed.memory.compressed : changed.memory.length,
+      farthest, last, last);
 }
 
 }  // namespace
@@ -69,6 +82,7 @@ void check_distances(const DecoderConfig& trained, const DecoderConfig& changed)
 EvaluatedMemory DecoderConfig::evaluated_memory() const {
   if (!distance.given) return {};
   EvaluatedMemory out{memory.length, {}};
+  if (memory.compressed > 0) out.compressed = memory.compressed;
   if (distance.clamp > 0)
     out.clamp = distance.clamp;
   else if (distance.table != DistanceTable::none && distance.distances > 0)
@@ -80,6 +94,7 @@ std::shared_ptr<ModelConfig> DecoderConfig::with_memory(const EvaluatedMemory& c
   if (!distance.given) return ModelConfig::with_memory(changed);
   auto config = std::make_shared<DecoderConfig>(*this);
   if (changed.clamp) set_clamp(config->distance, *changed.clamp);
+  if (changed.compressed) set_compressed(*config, *changed.compressed);
   if (changed.length) set_length(*config, *changed.length);
   check_distances(*this, *config);
   return config;
