@@ -277,6 +277,13 @@ class Refusals(unittest.TestCase):
         ]:
             self.refused(message, lambda options=options: module.generate(**options))
 
+    def test_what_counts_as_a_whole_number_is_one(self):
+        module, number = Decoder(settings()), torch.tensor
+        torch.nn.init.normal_(module.output.weight)
+        self.assertEqual(module.generate(b"a", length=number(9), count=number(2), top_k=number(5), seed=number(3)),
+                         module.generate(b"a", length=9, count=2, top_k=5, seed=3))
+        self.refused('count is "tensor(2.)", but must be', lambda: module.generate(count=number(2.0)))
+
 
 class Modes(unittest.TestCase):
     def test_dropout_acts_in_training_alone_and_modes_are_kept(self):

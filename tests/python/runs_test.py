@@ -13,6 +13,7 @@ from support import command, figure, need, noise, temporary_folder, write_recipe
 
 need("torch", "numpy", "yaml")
 
+import numpy  # noqa: E402
 import torch  # noqa: E402
 
 import longstride  # noqa: E402
@@ -74,6 +75,7 @@ class Runs(unittest.TestCase):
         model = longstride.load(str(self.folder / "run"), checkpoint=40, weights="last")
         origin = {"run": str(self.folder / "run"), "step": 40, "weights": "last", "data": "bytes"}
         self.assertEqual(model.origin, origin)
+        self.assertEqual(longstride.load(self.folder / "run", numpy.int64(40), weights="last").origin, origin)
         self.assertFalse(model.training)
         self.assertEqual(longstride.load(self.folder / "run", dtype=torch.float64).output.weight.dtype, torch.float64)
 

@@ -12,7 +12,7 @@ import warnings
 
 import torch
 
-from .model.keys import UserError, shown
+from .model.keys import UserError, as_whole, shown
 from .tensors import pairs_once, read_tensors
 
 NEWEST_VERSION = 4
@@ -182,8 +182,9 @@ def choose(run, checkpoint="last"):
 
     A damaged one that is the last or the best gives way to the next, with a warning.
     """
-    is_step = isinstance(checkpoint, int) and not isinstance(checkpoint, bool) and checkpoint >= 0
-    if checkpoint not in ("last", "best") and not is_step:
+    step = as_whole(checkpoint)
+    is_step = step is not None and step >= 0
+    if not is_step and checkpoint not in ("last", "best"):
         raise UserError(f"checkpoint is {shown(checkpoint)}, but must be best, last, or a step such as 1000")
     steps = steps_of(run)
     if not steps and not pathlib.Path(run).exists():
@@ -193,9 +194,9 @@ def choose(run, checkpoint="last"):
         raise UserError(f"{run}: holds no checkpoint; give the directory of a run that has saved one, or a folder that "
                         "save_pretrained has written")
     if is_step:
-        if checkpoint not in steps:
-            raise UserError(f"{run}: holds no checkpoint of step {checkpoint}; choose from {listed(steps)}")
-        return directory_of(run, checkpoint), whole_of_step(run, checkpoint, steps)
+        if step not in steps:
+            raise UserError(f"{run}: holds no checkpoint of step {step}; choose from {listed(steps)}")
+        return directory_of(run, step), whole_of_step(run, step, steps)
     wanted = steps[::-1] if checkpoint == "last" else steps_by_valid_loss(run, steps)
     if not wanted:
         raise UserError(f"{run}: none of its checkpoints has a validation loss to choose the best by, because training "

@@ -5,7 +5,7 @@ import math
 import torch
 
 from .model.decoder import START
-from .model.keys import UserError, shown
+from .model.keys import UserError, as_whole, shown
 from .tensors import path_of
 
 
@@ -104,11 +104,11 @@ def score_in_order(model, sequences, windows, streams, lead):
     return nats, scored
 
 
-def check_min_context(settings, min_context):
-    whole, memory = isinstance(min_context, int) and not isinstance(min_context, bool), settings.memory
+def checked_min_context(settings, min_context):
+    found, memory = as_whole(min_context), settings.memory
     reach = memory.reach(settings.context, settings.layers) if memory else settings.context - 1
-    if whole and 0 <= min_context <= reach:
-        return
+    if found is not None and 0 <= found <= reach:
+        return found
     if memory is None:
         allowed = f"from 0 to below the context of {settings.context}"
     elif reach == math.inf:
@@ -127,9 +127,10 @@ def evaluate(model, sequences, min_context=0, batch=None):
     `min_context` bytes before those that it scores.
     """
     context, remembers = model.settings.context, model.settings.memory is not None
-    check_min_context(model.settings, min_context)
-    batch = (1 if remembers else max(1, min(16, 8192 // context))) if batch is None else batch
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+    min_context = checked_min_context(model.settings, min_context)
+    usual = 1 if remembers else max(1, min(16, 8192 // context))
+    at_once = usual if batch is None else as_whole(batch)
+    if at_once is None or at_once < 1:
         raise UserError(f"batch is {shown(batch)}, but must be a positive whole number")
     if isinstance(sequences, (bytes, bytearray)):
         raise UserError("sequences is bytes, but must be a list of sequences; for one, write [sequence]")
@@ -145,9 +146,9 @@ def evaluate(model, sequences, min_context=0, batch=None):
     try:
         with torch.no_grad():
             if remembers:
-                nats, scored = score_in_order(model, sequences, windows, batch, min_context)
+                nats, scored = score_in_order(model, sequences, windows, at_once, min_context)
             else:
-                nats, scored = score_apart(model, sequences, windows, batch)
+                nats, scored = score_apart(model, sequences, windows, at_once)
     finally:
         model.train(training)
     return Evaluation(nats, scored, len(windows))

@@ -1,8 +1,9 @@
 """Which positions attend to which, by the keys of `model.attention` in a recipe."""
 import dataclasses
 import json
-import operator
 from typing import Sequence, Union
+
+from .model.keys import as_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +50,9 @@ def _is_name(value):
 
 
 def whole(number):
-    """An int of 64 bits from an int or what counts as one, such as NumPy's; None from anything else."""
-    if not isinstance(number, int):
-        try:
-            number = operator.index(number)
-        except TypeError:
-            return None
-    return None if isinstance(number, bool) or abs(number) >= 2**63 else number
+    """As `as_whole`, of 64 bits."""
+    found = as_whole(number)
+    return None if found is None or abs(found) >= 2**63 else found
 
 
 def _whole(name, value, number):

@@ -3,6 +3,7 @@
 This folder needs PyTorch alone: `save_pretrained` copies it next to the weights.
 """
 import json
+import operator
 import re
 
 # YAML 1.1, which PyYAML reads, takes 1e-05 for text; a recipe means the number.
@@ -11,6 +12,14 @@ NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 
 class UserError(ValueError):
     """What the caller can put right, in one sentence."""
+
+
+def as_whole(number):
+    """An int from an int or what counts as one, such as NumPy's; None from anything else."""
+    try:
+        return None if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        return None
 
 
 class Keys:

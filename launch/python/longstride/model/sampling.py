@@ -1,7 +1,9 @@
 """Draws bytes as `longstride sample` does: by inversion of a number of (seed, sequence, position) alone."""
+import numbers
+
 import torch
 
-from .keys import UserError, shown
+from .keys import UserError, as_whole, shown
 
 SAMPLING = 4 << 24  # the purpose of these numbers, among all that Longstride draws
 LOW = 0xFFFFFFFF
@@ -27,26 +29,29 @@ class Request:
 
     def __init__(self, prompt, length, count, temperature, top_k, top_p, seed):
         self.prompts = [prompt] if isinstance(prompt, (bytes, bytearray)) else prompt
-        self.length, self.count, self.seed = length, count, seed
-        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
-        for name, value, least, most in [("length", length, 1, None), ("count", count, 1, 1 << 20),
-                                         ("top_k", top_k, 0, None), ("seed", seed, 0, (1 << 64) - 1)]:
-            if value is None and name == "length":
-                continue
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or value < least or (most is not None and value > most):
-                upper = "" if most is None else f" and at most {most}"
-                raise UserError(f"{name} is {shown(value)}, but must be a whole number of at least {least}{upper}")
+        self.length = None if length is None else self.whole("length", length, 1)
+        self.count = self.whole("count", count, 1, 1 << 20)
+        self.top_k = self.whole("top_k", top_k, 0)
+        self.seed = self.whole("seed", seed, 0, (1 << 64) - 1)
+        self.temperature, self.top_p = temperature, top_p
         for name, value, most in [("temperature", temperature, 100), ("top_p", top_p, 1)]:
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value <= most:
                 raise UserError(f"{name} is {shown(value)}, but must be a number from 0 to {most}")
         known = isinstance(self.prompts, (list, tuple)) and all(isinstance(p, (bytes, bytearray)) for p in self.prompts)
-        if not known or len(self.prompts) not in (1, count):
-            raise UserError(f"prompt is {shown(prompt)}, but must be bytes, or a list of bytes for each of {count} "
+        if not known or len(self.prompts) not in (1, self.count):
+            raise UserError(f"prompt is {shown(prompt)}, but must be bytes, or a list of bytes for each of {self.count} "
                             "sequences")
         if len({len(p) for p in self.prompts}) != 1:
             raise UserError("the prompts differ in length, but must be equally long; draw those of each length by "
                             "themselves")
+
+    @staticmethod
+    def whole(name, value, least, most=None):
+        found = as_whole(value)
+        if found is None or found < least or (most is not None and found > most):
+            upper = "" if most is None else f" and at most {most}"
+            raise UserError(f"{name} is {shown(value)}, but must be a whole number of at least {least}{upper}")
+        return found
 
     def fit(self, settings):
         context = settings.context
