@@ -48,7 +48,7 @@ class NewFolders {
 
   void make(const std::string& place, const char* advice) {
     std::vector<fs::path> missing;
-    std::error_code error;
+    std::error_code error, not_there;
     const auto absent = [&](const fs::path& at) {
       return fs::symlink_status(at, error).type() == fs::file_type::not_found;  // not so a link that leads nowhere
     };
@@ -57,7 +57,10 @@ class NewFolders {
     made_.insert(made_.begin(), missing.begin(), missing.end());  // the innermost first
     error.clear();
     fs::create_directories(fs::path(place) / "checkpoints", error);
-    if (error) throw user_error("{}: cannot be created ({}); {}", place, error.message(), advice);
+    if (!error) return;
+    const bool leads_nowhere = fs::is_symlink(fs::symlink_status(place, not_there)) && !fs::exists(place, not_there);
+    throw user_error("{}: cannot be created ({}); {}", place,
+                     leads_nowhere ? "it is a link that leads nowhere" : error.message(), advice);
   }
   void keep() { made_.clear(); }
 

@@ -157,6 +157,8 @@ TEST_F(Continued, AMirrorThatCannotBeMadeIsRefusedAtTheStart) {
   EXPECT_FALSE(fs::exists(dir / "other"));
   fs::create_directory_symlink("nowhere", dir / "link");
   expect_refused({"train", "r.yaml", "--run", "link/deep/other"}, {"link/deep/other: cannot be created"});
+  expect_refused({"train", "r.yaml", "--run", "link"},
+                 {"link: cannot be created (it is a link that leads nowhere); choose another directory with --run"});
   EXPECT_TRUE(fs::is_symlink(dir / "link"));
 }
 
