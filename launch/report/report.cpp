@@ -367,7 +367,9 @@ std::string Report::body() {
 // Not even --force replaces what is no page: it is usually a mistyped name. An empty file, as mktemp makes, is no loss.
 void check_replaced(const std::string& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) == 0 || is_html_page(read_file(path))) return;
+  if (resolve_output(path).stream || !fs::is_regular_file(path, error) || fs::file_size(path, error) == 0 ||
+      is_html_page(read_file(path)))
+    return;
   throw user_error(
       "{}: was not written by `longstride report`, so it is not replaced; move it away, or name another "
       "file with --output",

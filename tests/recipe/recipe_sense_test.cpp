@@ -124,15 +124,16 @@ const Edit edits[] = {
      "r.yaml:12: model.attention.window is 65, but must be at most data.context, 64; set model.attention.window: 0, "
      "which is stride + 1"},
     {"stride: 8", "stride: 8\n    window: 16",
-     "r.yaml:12: model.attention.window has no effect: only the part local reads it; remove it"},
+     "r.yaml:12: model.attention.window has no effect without a part that reads it (local); remove it"},
     {"[fixed_block, fixed_summary]", "[local, column]",
-     "r.yaml:12: model.attention.summary has no effect: only the part fixed_summary reads it; remove it"},
+     "r.yaml:12: model.attention.summary has no effect without a part that reads it (fixed_summary); remove it"},
     {"[fixed_block, fixed_summary]\n    stride: 8\n    summary: 2",
      "[local, column]\n    stride: 8\n    distinct_heads: true",
-     "r.yaml:12: model.attention.distinct_heads has no effect: only the part fixed_summary reads it; remove it"},
+     "r.yaml:12: model.attention.distinct_heads has no effect without a part that reads it (fixed_summary); remove it"},
     {"[fixed_block, fixed_summary]\n    stride: 8\n    summary: 2",
      "[local, column]\n    stride: 8\n    summary_inclusive: true",
-     "r.yaml:12: model.attention.summary_inclusive has no effect: only the part fixed_summary reads it; remove it"},
+     "r.yaml:12: model.attention.summary_inclusive has no effect without a part that reads it (fixed_summary); remove "
+     "it"},
 };
 
 TEST(RecipeSense, WhatCannotTrainIsRefusedWithTheValueToSet) {
@@ -151,8 +152,8 @@ TEST(RecipeSense, WhatOtherPartsOverrideMayHaveSettingsThatTheyDoNotRead) {
   expect_read(read_recipe(dir / "r.yaml", {}));
   expect_read(read_recipe(dir / "base.yaml", {"model.attention.parts=[local, column]"}));
   EXPECT_EQ(user_error_of([&] { read_recipe(dir / "r.yaml", {"model.attention.summary=2"}); }),
-            "--set model.attention.summary=2: model.attention.summary has no effect: only the part fixed_summary reads "
-            "it; remove it");
+            "--set model.attention.summary=2: model.attention.summary has no effect without a part that reads it "
+            "(fixed_summary); remove it");
 }
 
 TEST(RecipeSense, TheLimitsThemselvesAreAllowed) {

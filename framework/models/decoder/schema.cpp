@@ -29,15 +29,17 @@ const OtherWords pattern_words = {
     {"summary", "[fixed_summary]"},
 };
 
-bool has_part(const kernels::PatternConfig& c, kernels::PartKind part) {
-  return std::find(c.parts.begin(), c.parts.end(), part) != c.parts.end();
+using ReadsKey = bool (*)(kernels::PartKind);
+
+bool any_part(const kernels::PatternConfig& c, ReadsKey reads) {
+  return std::any_of(c.parts.begin(), c.parts.end(), reads);
 }
 
 // Without what a base recipe sets for parts that this one replaces by others.
 kernels::PatternConfig only_what_parts_read(kernels::PatternConfig c) {
   const kernels::PatternConfig unset;
-  if (!has_part(c, kernels::PartKind::local)) c.window = unset.window;
-  if (has_part(c, kernels::PartKind::fixed_summary)) return c;
+  if (!any_part(c, kernels::reads_window)) c.window = unset.window;
+  if (any_part(c, kernels::reads_summary)) return c;
   c.summary = unset.summary, c.distinct_heads = unset.distinct_heads, c.summary_inclusive = unset.summary_inclusive;
   return c;
 }
@@ -127,15 +129,19 @@ void check_unread(SettingsChecker& check, const DecoderConfig& m) {
   const struct {
     const char* key;
     bool set;
-    kernels::PartKind part;
-  } keys[] = {{"model.attention.window", c.window > 0, kernels::PartKind::local},
-              {"model.attention.summary", !c.summary.empty(), kernels::PartKind::fixed_summary},
-              {"model.attention.distinct_heads", c.distinct_heads, kernels::PartKind::fixed_summary},
-              {"model.attention.summary_inclusive", c.summary_inclusive, kernels::PartKind::fixed_summary}};
+    ReadsKey reads;
+  } keys[] = {{"model.attention.window", c.window > 0, kernels::reads_window},
+              {"model.attention.summary", !c.summary.empty(), kernels::reads_summary},
+              {"model.attention.distinct_heads", c.distinct_heads, kernels::reads_summary},
+              {"model.attention.summary_inclusive", c.summary_inclusive, kernels::reads_summary}};
   const int least = std::max(1, check.level_of("model.attention.parts"));
-  for (const auto& [key, set, part] : keys)
-    if (set && !has_part(c, part) && check.level_of(key) >= least)
-      check.refuse(key, "{} has no effect: only the part {} reads it; remove it", key, kernels::name_of(part));
+  for (const auto& [key, set, reads] : keys) {
+    if (!set || any_part(c, reads) || check.level_of(key) < least) continue;
+    std::vector<std::string> readers;
+    for (const auto& [name, part] : part_names())
+      if (reads(part)) readers.push_back(name);
+    check.refuse(key, "{} has no effect without a part that reads it ({}); remove it", key, fmt::join(readers, ", "));
+  }
 }
 
 // The power of two nearest to the square root, as section 4.2 of the paper recommends.
@@ -307,7 +313,7 @@ std::vector<std::string> DecoderConfig::toy_overrides() const {
   }
   if (geometry.rows > 0) return out;
   out.push_back(set("attention.stride", attention.stride / 4));
-  if (has_part(attention, kernels::PartKind::fixed_summary)) out.push_back(set("attention.summary", 8));
+  if (any_part(attention, kernels::reads_summary)) out.push_back(set("attention.summary", 8));
   return out;
 }
 

@@ -35,6 +35,10 @@ struct PatternConfig {
   bool summary_inclusive = false;
 };
 
+// Which parts read the window, and which the summary keys.
+constexpr bool reads_window(PartKind kind) { return kind == PartKind::local; }
+constexpr bool reads_summary(PartKind kind) { return kind == PartKind::fixed_summary; }
+
 // Empty if the pattern is valid for this many heads and layers. Otherwise one sentence that begins with the key under
 // `model` and its value: "attention.summary is 200, but must be at most the stride 128".
 std::string problem_of(const PatternConfig& pattern, std::int64_t heads, std::int64_t layers);
