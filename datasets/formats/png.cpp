@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
+#include "datasets/formats/byte_input.h"
 #include "datasets/formats/pictures/exif.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
@@ -21,14 +23,11 @@ UserError damaged(const std::string& name, const char* why) {
 // libpng calls a header invalid whose picture exceeds its own limit. The columns and the rows are the header's first.
 void refuse_beyond_libpng(const std::uint8_t* bytes, std::size_t count, const std::string& name) {
   constexpr std::size_t columns_at = 16, rows_at = 20, end = 24;
-  constexpr std::uint32_t most = 1'000'000, most_valid = 0x7FFFFFFF;
+  constexpr std::int64_t most = 1'000'000, most_valid = 0x7FFFFFFF;
   if (count < end) return;
-  const auto number = [&](std::size_t at) {
-    std::uint32_t sum = 0;
-    for (std::size_t i = 0; i < 4; ++i) sum = sum << 8 | bytes[at + i];
-    return sum;
-  };
-  const std::uint32_t columns = number(columns_at), rows = number(rows_at);
+  const std::string_view head(reinterpret_cast<const char*>(bytes), end);
+  const auto columns = static_cast<std::int64_t>(number_of(head.substr(columns_at, 4), true)),
+             rows = static_cast<std::int64_t>(number_of(head.substr(rows_at, 4), true));
   if (std::max(columns, rows) > most && std::max(columns, rows) <= most_valid && std::min(columns, rows) > 0)
     throw user_error("{}: is {} x {} pixels, but at most {} columns or rows can be read; cut or scale it first", name,
                      thousands(columns), thousands(rows), thousands(most));
