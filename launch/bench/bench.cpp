@@ -217,8 +217,11 @@ void add_bench(CLI::App& app, Session& session) {
       "step", "One optimizer step on random tokens, at the whole context: time, operations, memory");
   step->add_option("recipe", o->recipe, "recipe file; its data is not needed")->required();
   step->add_option("--set", o->overrides, "override a key, as in --set train.micro_batch=4");
-  step->add_option("--steps", o->steps, "steps to time, after a few to warm up")->check(CLI::Range(1, 10000));
-  step->add_option("--seconds", o->seconds, "time fewer steps, at least three, if --steps would take longer")
+  step->add_option("--steps", o->steps, "steps to time, after a few to warm up")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10000));
+  step->add_option("--seconds", o->seconds,
+                   "time fewer steps, at least three, if --steps would take longer; default: 20")
       ->check(above_zero());
   add_device_option(*step, o->device);
   add_json_option(*step, o->json);

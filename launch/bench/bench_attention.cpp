@@ -213,7 +213,9 @@ void add_bench_attention(CLI::App& bench, Session& session) {
       ->add_option("--memory", o->memory,
                    "also time attention with a distance term (Transformer-XL) over this many more positions")
       ->check(CLI::Range(1, 1 << 22));
-  attention->add_option("--repeats", o->repeats, "runs to take the median of")->check(CLI::Range(1, 10000));
+  attention->add_option("--repeats", o->repeats, "runs to take the median of")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10000));
   add_device_option(*attention, o->device);
   add_json_option(*attention, o->json);
   attention->callback([o, &session] { run_bench(*o, session); });

@@ -88,10 +88,12 @@ void add_bench_sample(CLI::App& bench, Session& session) {
   CLI::App* sample = bench.add_subcommand("sample", "Generation with random weights: bytes per second");
   sample->add_option("recipe", o->recipe, "recipe file; its data is not needed")->required();
   sample->add_option("--set", o->overrides, "override a key, as in --set model.layers=4");
-  sample->add_option("--count", o->config.count, "sequences")->check(CLI::Range(1, 1 << 20));
+  sample->add_option("--count", o->config.count, "sequences")->capture_default_str()->check(CLI::Range(1, 1 << 20));
   sample->add_option("--batch", o->config.batch, "sequences at once; default: all, on a GPU at most 16")
       ->check(above_zero());
-  sample->add_option("--length", o->config.length, "bytes of each")->check(CLI::Range(2, 1 << 24));
+  sample->add_option("--length", o->config.length, "bytes of each")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1 << 24));
   sample->add_flag("--graph", o->graph, "on a GPU: use a graph of the ordinary kernels even if one kernel could do it");
   add_device_option(*sample, o->device);
   add_json_option(*sample, o->json);

@@ -228,15 +228,19 @@ void add_attention(CLI::App& app, Session& session) {
   attention->add_option("--layer", o->layers, "layers, from 0; default: all")->check(not_below_zero());
   attention->add_option("--head", o->heads, "heads, from 0; default: all")->check(not_below_zero());
   attention->add_option("--query", o->queries, "positions being generated; default: three")->check(not_below_zero());
-  attention->add_option("--input", o->input, "which sequence of the split, from 0")->check(not_below_zero());
+  attention->add_option("--input", o->input, "which sequence of the split, from 0, the default")
+      ->check(not_below_zero());
   attention
       ->add_option("--before", o->before,
                    "for a model that remembers: read this many sequences before it; default: all that can matter")
       ->check(not_below_zero());
-  attention->add_option("--split", o->split, "train, valid or test")->check(CLI::IsMember({"train", "valid", "test"}));
+  attention->add_option("--split", o->split, "train, valid or test")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"train", "valid", "test"}));
   attention->add_option("--data", o->data, "a prepared dataset other than the recipe's");
   attention->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   attention->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
+      ->capture_default_str()
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   attention->add_option("--output", o->output, "folder to write to; default: RUN/attention");
   attention->add_flag("--force", o->replace,

@@ -104,9 +104,11 @@ void add_eval(CLI::App& app, Session& session) {
   CLI::App* eval = app.add_subcommand("eval", "Bits per byte of a trained run on held-out data");
   eval->add_option("run", o->run, "run directory")->required();
   eval->add_option("--split", o->request.split, "train, valid or test")
+      ->capture_default_str()
       ->check(CLI::IsMember({"train", "valid", "test"}));
   eval->add_option("--data", o->request.data, "a prepared dataset other than the recipe's");
-  eval->add_option("--min-context", o->request.min_context, "minimum number of bytes of context for every scored byte")
+  eval->add_option("--min-context", o->request.min_context,
+                   "minimum number of bytes of context for every scored byte; default: 0")
       ->check(not_below_zero());
   eval->add_option("--memory", o->request.memory.length,
                    "positions that the model remembers, instead of model.memory.length; 0: none")
@@ -118,14 +120,15 @@ void add_eval(CLI::App& app, Session& session) {
       ->check(above_zero());
   eval->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   eval->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
+      ->capture_default_str()
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   eval->add_option("--batch", o->request.batch,
                    "windows scored at once, at most all; default: about 8,192 positions, 65,536 on a GPU. A model that "
                    "remembers what it has read reads the split as this many streams; default: 1")
       ->check(above_zero());
-  CLI::Option* windows =
-      eval->add_option("--windows", o->request.max_windows, "score only this many windows, from the first")
-          ->check(above_zero());
+  CLI::Option* windows = eval->add_option("--windows", o->request.max_windows,
+                                          "score only this many windows, from the first; default: all")
+                             ->check(above_zero());
   eval->add_flag("--spread", o->request.spread,
                  "with --windows: spread evenly over the split, with the standard error of the estimate")
       ->needs(windows);

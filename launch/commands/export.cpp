@@ -164,6 +164,7 @@ void add_export(CLI::App& app, Session& session) {
   command->add_option("--checkpoint", o->checkpoint, fmt::format("of a run: {}", checkpoint_help));
   command
       ->add_option("--weights", o->weights, "of a run: last, average, or automatic: the average if the run keeps one")
+      ->capture_default_str()
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   command
       ->add_option("--steps", o->steps,

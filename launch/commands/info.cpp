@@ -150,7 +150,7 @@ void add_info(CLI::App& app, Session& session) {
   auto o = std::make_shared<InfoOptions>();
   CLI::App* info = app.add_subcommand("info", "Print what a prepared dataset holds and where it came from");
   info->add_option("file", o->path, "dataset written by `longstride prepare`")->required();
-  info->add_option("--sources", o->sources, "largest number of source files to list");
+  info->add_option("--sources", o->sources, "largest number of source files to list")->capture_default_str();
   info->add_flag("--verify", o->verify, "also fail if a split has no checksum; existing ones are always verified");
   CLI::Option* picture =
       info->add_option("--picture", o->picture,

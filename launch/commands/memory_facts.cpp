@@ -67,10 +67,10 @@ std::vector<std::pair<const char*, std::string>> as_lines(const MemoryFacts& fac
   out.emplace_back("attention", keys);
   if (facts.rows.before() > 0) {
     const std::string compressed =
-        facts.rows.compressed > 0
-            ? fmt::format(" and {:L} compressed ones, each of {} positions,", facts.rows.compressed, facts.rows.rate)
-            : std::string();
-    out.emplace_back("memory", fmt::format("{:L} rows{} per layer: {:L} bytes per sequence, in two buffers",
+        facts.rows.compressed > 0 ? fmt::format(" and {:L} compressed ones, one for every {} that leave the memory",
+                                                facts.rows.compressed, facts.rows.rate)
+                                  : std::string();
+    out.emplace_back("memory", fmt::format("{:L} rows per layer{}: {:L} bytes per sequence, in two buffers",
                                            facts.rows.memory, compressed, facts.bytes_per_sequence));
   }
   out.emplace_back(

@@ -259,6 +259,7 @@ void add_plan(CLI::App& app, Session& session) {
   plan->add_option("recipe", options->recipe, "recipe file")->required();
   plan->add_option("--set", options->overrides, "override a key, as in --set model.layers=12");
   plan->add_option("--ranks", options->ranks, "ranks (devices) to divide the batch over")
+      ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
   plan->add_option("--mfu", options->mfu,
                    "model FLOP utilisation to assume for the time; default: 0.35, on the CPU 0.5")

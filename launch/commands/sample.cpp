@@ -262,17 +262,21 @@ void add_sample(CLI::App& app, Session& session) {
   CLI::App* sample = app.add_subcommand("sample", "Draw text, pictures or sound from a trained run");
   sample->add_option("run", o->run, "run directory")->required();
   sample->add_option("--count", o->config.count, "sequences")
+      ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   sample
       ->add_option("--length", o->config.length,
                    "bytes of each, prompt included; default: the context, which only a model that remembers may exceed")
       ->check(above_zero());
   sample->add_option("--temperature", sampling.temperature, "logits are divided by it; 0: the likeliest byte")
+      ->capture_default_str()
       ->check(CLI::Range(0.0, 100.0));
-  sample->add_option("--top-k", sampling.top_k, "draw from the k likeliest bytes; 0: all")->check(not_below_zero());
+  sample->add_option("--top-k", sampling.top_k, "draw from the k likeliest bytes; 0, the default: all")
+      ->check(not_below_zero());
   sample
       ->add_option("--top-p", sampling.top_p,
                    "draw from the fewest likeliest bytes that together have this probability")
+      ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   CLI::Option* prompt =
       sample->add_option("--prompt", o->prompt, "file whose bytes every sample begins with, or - for standard input");
@@ -286,9 +290,10 @@ void add_sample(CLI::App& app, Session& session) {
   sample->add_option("--given", o->given, "bytes that --complete takes from each sequence; default: half")
       ->check(above_zero())
       ->needs(complete);
-  sample->add_option("--seed", sampling.seed, "seed of the draws")->check(not_below_zero());
+  sample->add_option("--seed", sampling.seed, "seed of the draws; default: 1")->check(not_below_zero());
   sample->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   sample->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
+      ->capture_default_str()
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   sample->add_option("--rate", o->rate, "sound: samples per second; default: the dataset's")
       ->check(CLI::Range(1000, 192000));

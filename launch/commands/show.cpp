@@ -189,9 +189,12 @@ void add_show(CLI::App& app, Session& session) {
   CLI::App* pattern = show->add_subcommand("pattern", "Which positions attend to which, as text or as a picture");
   pattern->add_option("recipe", o->recipe, "recipe file, or the directory of a run, for its learned spans")->required();
   pattern->add_option("--set", o->overrides, "override a key, as in --set model.attention.stride=16");
-  pattern->add_option("--layer", o->layer, "layer, from 0")->check(not_below_zero());
-  pattern->add_option("--head", o->head, "head, from 0")->check(not_below_zero());
-  pattern->add_option("--positions", o->positions, "show this many positions, and as many rows of a memory")
+  pattern->add_option("--layer", o->layer, "layer, from 0, the default")->check(not_below_zero());
+  pattern->add_option("--head", o->head, "head, from 0, the default")->check(not_below_zero());
+  pattern
+      ->add_option("--positions", o->positions,
+                   "show this many positions, and as many rows of a memory; default: 64, in a picture 4 strides if "
+                   "that is more; with model.distance all of them, in coarser cells")
       ->check(above_zero());
   pattern
       ->add_option("--spans", o->spans,
@@ -203,7 +206,9 @@ void add_show(CLI::App& app, Session& session) {
   pattern->add_option("--query", o->query, "in a picture, highlight this position's row")
       ->check(not_below_zero())
       ->needs(output);
-  pattern->add_option("--scale", o->scale, "pixels per cell in a picture")->check(above_zero())->needs(output);
+  pattern->add_option("--scale", o->scale, "pixels per cell in a picture; default: about 768 per side")
+      ->check(above_zero())
+      ->needs(output);
   add_json_option(*pattern, o->json);
   pattern->callback([o, &session] { run_show(*o, session); });
   add_show_spans(*show, session);

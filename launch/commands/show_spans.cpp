@@ -24,7 +24,8 @@ void run_spans(const SpansOptions& o, Session& session) {
   const Recipe recipe = recipe_of_run(state.recipe, o.run + "/recipe.yaml");
   const RunSpans spans = read_spans(o.run, state.step, *recipe.model->make_model());
   if (spans.layers.empty())
-    throw user_error("{}: its heads learn no spans; model.distance.span gives them some", o.run);
+    throw user_error("{}: has no learned spans to show; only training with model.distance.span gives heads some",
+                     o.run);
   if (!o.json) {
     fmt::print("{}: step {}\n{}", recipe.name, state.step, spans_as_text(spans));
     return;

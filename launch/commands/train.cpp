@@ -64,7 +64,7 @@ void add_train(CLI::App& app, Session& session) {
   CLI::App* train = app.add_subcommand("train", "Train a recipe; under mpirun, data-parallel over the ranks");
   train->add_option("recipe", o->recipe, "recipe file")->required();
   train->add_option("--set", o->overrides, "override a key, as in --set model.layers=12");
-  train->add_option("--run", o->run, "run directory; default: runs/<name of the recipe>");
+  train->add_option("--run", o->run, "run directory; default: runs/NAME, after the recipe's name");
   train->add_flag("--resume", o->resume, "continue from the newest whole checkpoint");
   train->add_flag("--resume-changed", o->resume_changed,
                   "continue even if training settings or data differ from the last checkpoint; prints old and new");
@@ -75,6 +75,7 @@ void add_train(CLI::App& app, Session& session) {
   train
       ->add_option("--weights", o->weights,
                    "with --from: last, average, or automatic: the average if that run keeps one")
+      ->capture_default_str()
       ->check(CLI::IsMember({"automatic", "last", "average"}))
       ->needs(from);
   add_device_option(*train, o->device);

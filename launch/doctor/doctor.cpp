@@ -94,7 +94,8 @@ void add_doctor(CLI::App& app, Session& session) {
   CLI::App* doctor =
       app.add_subcommand("doctor", "Check this machine, or under mpirun all of them, and report problems");
   doctor->add_option("--directory", o->directory, "where runs and datasets are; default: the current directory");
-  doctor->add_option("--megabytes", o->megabytes, "written and read back on each host; default: 256")
+  doctor->add_option("--megabytes", o->megabytes, "written and read back on each host")
+      ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
   add_json_option(*doctor, o->json);
   doctor->callback([o, &session] { run_doctor(*o, session); });

@@ -344,12 +344,13 @@ void add_reproduce(CLI::App& app, Session& session) {
   reproduce
       ->add_option("--scale", o->scale,
                    "paper: the published training; smoke: toy size, minutes; speed: only times the published steps")
+      ->capture_default_str()
       ->check(CLI::IsMember({"paper", "smoke", "speed"}));
   reproduce->add_option("--row", o->rows, "only these rows, by the names of their recipes, such as enwik8-dense");
   reproduce->add_option("--data", o->data,
                         "folder of prepared *.h5, matched by kind, or of raw text/, cifar10/, images/, audio/");
-  reproduce->add_option("--output", o->output, "folder of the runs and the table; default: runs/reproduce-<scale>");
-  reproduce->add_option("--recipes", o->recipes, "folder of table1/ to table4/; default: recipes");
+  reproduce->add_option("--output", o->output, "folder of the runs and the table; default: runs/reproduce-SCALE");
+  reproduce->add_option("--recipes", o->recipes, "folder of table1/ to table4/")->capture_default_str();
   reproduce->add_option("--set", o->overrides, "override a key of every row, as in --set train.steps=2000");
   reproduce
       ->add_option("--time-limit", o->time_limit,
@@ -362,7 +363,9 @@ void add_reproduce(CLI::App& app, Session& session) {
   reproduce
       ->add_option("--windows", o->windows, "score only this many windows, from the first; default: all, at toy size 8")
       ->check(above_zero());
-  reproduce->add_option("--steps", o->steps, "with --scale speed: steps to time")->check(CLI::Range(1, 10000));
+  reproduce->add_option("--steps", o->steps, "with --scale speed: steps to time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10000));
   add_device_option(*reproduce, o->device);
   add_json_option(*reproduce, o->json);
   reproduce->callback([o, reproduce, &session] {

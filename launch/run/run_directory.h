@@ -28,7 +28,8 @@ struct LoadedRun {
 };
 
 // What --checkpoint may be: best, last, or a step.
-inline constexpr const char* checkpoint_help = "best (by validation loss), last, or the step of a checkpoint";
+inline constexpr const char* checkpoint_help =
+    "best (by validation loss), last (the default), or the step of a checkpoint";
 CheckpointChoice parse_checkpoint_choice(const std::string& text);
 
 // weights: "automatic" (the average if the run keeps one), "last" or "average". UserError if `run` is not a run

@@ -101,7 +101,8 @@ train: {steps: 3, global_batch: 2, lr: 1.0e-2, warmup: 1, log_every: 1}
   EXPECT_NEAR(losses.at(0).at(1).get<double>(), 0.01 * 2 * 50, 1e-6);
   ASSERT_EQ(run({"report", "one", "--output", "without.html"}).exit_code, 0);
   EXPECT_EQ(page("without.html").find("<h2>Spans</h2>"), std::string::npos);
-  expect_refused({"show", "spans", "one"}, "one: its heads learn no spans; model.distance.span gives them some");
+  expect_refused({"show", "spans", "one"},
+                 "one: has no learned spans to show; only training with model.distance.span gives heads some");
 }
 
 TEST_F(ReportPages, SeveralRunsShareTheirPlots) {

@@ -1,10 +1,13 @@
-// The pages of docs/: docs/guide/recipes.md lists exactly the keys that the parser accepts, with their defaults; links
-// lead to files; commit ids occur only in notes.
+// The pages of docs/: docs/guide/recipes.md lists exactly the keys that the parser accepts, with their defaults, and
+// commands.md what --help prints; links lead to files and headings; commit ids occur only in notes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <sstream>
 #include <typeinfo>
 
@@ -24,17 +27,48 @@ std::vector<fs::path> pages_in(const std::string& folder) {
   return pages;
 }
 
-// The files that the page links to: "](target" up to a parenthesis, an anchor or a space. A line indented by four is
-// code, in which a lambda looks like a link.
+// What the page links to: "](target" up to a parenthesis or a space. A line indented by four is code, in which a lambda
+// looks like a link.
 std::vector<std::string> links_in(const std::string& text) {
   std::vector<std::string> targets;
   for (std::size_t at = 0; (at = text.find("](", at)) != std::string::npos;) {
     at += 2;
     if (text.compare(text.rfind('\n', at) + 1, 4, "    ") == 0) continue;
-    const std::string target = text.substr(at, text.find_first_of(")# ", at) - at);
+    const std::string target = text.substr(at, text.find_first_of(") ", at) - at);
     if (!target.empty() && target.find("://") == std::string::npos) targets.push_back(target);
   }
   return targets;
+}
+
+// The anchors of a page's headings: in small letters, with hyphens for blanks and without punctuation.
+std::set<std::string> anchors_in(const std::string& text) {
+  std::set<std::string> anchors;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("#")) continue;
+    std::string anchor;
+    for (const char c : line.substr(std::min(line.find(' '), line.size() - 1) + 1)) {
+      if (c == ' ' || c == '-' || c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0)
+        anchor += c == ' ' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    anchors.insert(anchor);
+  }
+  return anchors;
+}
+
+// Words between backquotes that name a file of the sources.
+std::vector<std::string> paths_in(const std::string& text) {
+  std::vector<std::string> paths;
+  for (std::size_t at = 0; (at = text.find('`', at)) != std::string::npos;) {
+    const std::size_t end = text.find('`', at + 1);
+    if (end == std::string::npos) break;
+    const std::string quoted = text.substr(at + 1, end - at - 1), word = quoted.substr(0, quoted.find(' '));
+    const bool in_sources = std::ranges::any_of(std::array{"kernels/", "framework/", "launch/", "tests/", "datasets/"},
+                                                [&](const char* room) { return word.starts_with(room); });
+    if (in_sources && word.find_first_of("*{}<>ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string::npos) paths.push_back(word);
+    at = end + 1;
+  }
+  return paths;
 }
 
 // Words of seven hexadecimal digits, with a letter and a figure among them.
@@ -54,17 +88,41 @@ std::vector<std::string> commit_ids_in(const std::string& text) {
   return found;
 }
 
-TEST(Docs, EveryLinkLeadsToAFile) {
+TEST(Docs, EveryLinkLeadsToAFileAndAHeading) {
   std::vector<fs::path> pages = pages_in("docs");
   for (const char* page : {"/README.md", "/CHANGELOG.md"})
     pages.emplace_back(std::string(LONGSTRIDE_SOURCE_DIR) + page);
-  std::size_t links = 0;
+  std::size_t links = 0, anchors = 0;
   for (const fs::path& page : pages)
     for (const std::string& target : links_in(text_of(page.string()))) {
-      EXPECT_TRUE(fs::exists(page.parent_path() / target)) << page << " links to " << target;
+      const std::size_t hash = std::min(target.find('#'), target.size());
+      const fs::path file = hash == 0 ? page : page.parent_path() / target.substr(0, hash);
+      EXPECT_TRUE(fs::exists(file)) << page << " links to " << target;
       ++links;
+      if (hash == target.size() || file.extension() != ".md") continue;
+      EXPECT_TRUE(anchors_in(text_of(file.string())).contains(target.substr(hash + 1)))
+          << page << " links to " << target << ", which is no heading";
+      ++anchors;
     }
-  EXPECT_GT(links, 20u);
+  EXPECT_GT(links, 20U);
+  EXPECT_GT(anchors, 20U);
+}
+
+// Notes tell of files as they were, and a page that adds files names them.
+TEST(Docs, EveryFileThatAPageNamesExists) {
+  std::vector<fs::path> pages = pages_in("docs/guide");
+  for (const fs::path& page : pages_in("docs/develop")) pages.push_back(page);
+  pages.emplace_back(LONGSTRIDE_SOURCE_DIR "/README.md");
+  std::size_t named = 0;
+  for (const fs::path& page : pages) {
+    const std::string text = text_of(page.string());
+    for (const std::string& path : paths_in(text)) {
+      if (text.find("<!-- file " + path + " -->") != std::string::npos) continue;
+      EXPECT_TRUE(fs::exists(fs::path(LONGSTRIDE_SOURCE_DIR) / path)) << page << " names " << path;
+      ++named;
+    }
+  }
+  EXPECT_GT(named, 50U);
 }
 
 TEST(Docs, OnlyNotesHoldCommitIds) {
@@ -105,6 +163,68 @@ TEST(Docs, ListingsAreInTheFilesThatTheyAreFrom) {
       ++listings;
     }
   EXPECT_GE(listings, 7U);
+}
+
+// Commands, with "" for the whole program, and the arguments of each: name, type, default and meaning in one line.
+using Reference = std::map<std::string, std::vector<std::string>>;
+
+// What --help of the command and of its subcommands says.
+void add_help_of(const std::vector<std::string>& command, Reference& out) {
+  std::vector<std::string> arguments = command;
+  arguments.emplace_back("--help");
+  std::istringstream lines(run_command(arguments, ".").out);
+  std::string name, section;
+  for (const std::string& word : command) name += (name.empty() ? "" : " ") + word;
+  std::vector<std::string>& found = out[name];
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.find_first_not_of(' ') == 0) section = line;
+    if (!line.starts_with("  ")) continue;
+    std::istringstream text(line);
+    std::string words, word;
+    while (text >> word) words += (words.empty() ? "" : " ") + word;
+    if (section == "Subcommands:") {
+      std::vector<std::string> subcommand = command;
+      subcommand.push_back(words.substr(0, words.find(' ')));
+      if (line[2] != ' ') add_help_of(subcommand, out);
+    } else if (line[2] != ' ') {
+      found.push_back(words);
+    } else {
+      found.back() += " " + words;
+    }
+  }
+  std::erase_if(found, [](const std::string& entry) { return entry.find("--help") < 4; });  // of every command
+}
+
+// What the page says: a heading "## `longstride COMMAND`" and a table "| `--option TYPE=DEFAULT` | meaning |".
+Reference reference_of(const std::string& page) {
+  Reference out;
+  std::string command;
+  std::istringstream lines(text_of(page));
+  for (std::string line; std::getline(lines, line);) {
+    const bool heading = line.starts_with("## `longstride");
+    const std::size_t bar = line.find(" | ");
+    if (!heading && (!line.starts_with("| `") || bar == std::string::npos)) continue;
+    std::string name = line.substr(0, bar);
+    std::erase(name, '`');
+    if (heading)
+      out[command = name.substr(std::min(name.size(), std::string("## longstride ").size()))];
+    else
+      out[command].push_back(name.substr(2) + " " + line.substr(bar + 3, line.rfind(" |") - bar - 3));
+  }
+  return out;
+}
+
+TEST(Docs, TheReferenceOfCommandsSaysWhatHelpSays) {
+  Reference helped;
+  add_help_of({}, helped);
+  const Reference documented = reference_of(LONGSTRIDE_SOURCE_DIR "/docs/guide/commands.md");
+  EXPECT_GT(helped.size(), 15U);
+  for (const auto& [command, entries] : documented)
+    EXPECT_TRUE(helped.contains(command)) << command << " is no command";
+  for (const auto& [command, entries] : helped) {
+    const auto found = documented.find(command);
+    EXPECT_EQ(found != documented.end() ? found->second : std::vector<std::string>{}, entries) << command;
+  }
 }
 
 // First and second column of the table of keys under a heading.

@@ -414,9 +414,8 @@ TEST(Plan, OfAModelThatRemembersSaysWhatItSeesKeepsAndReaches) {
   for (const std::string line :
        {"attention             76.5 keys per query on average, of 76.5 up to its own (compressed memory 16, memory 48, "
         "segment 24)\n",
-        "memory                48 rows and 16 compressed ones, each of 3 positions, per layer: 16896 bytes per "
-        "sequence, "
-        "in two buffers\n",
+        "memory                48 rows per layer and 16 compressed ones, one for every 3 that leave the memory: 16896 "
+        "bytes per sequence, in two buffers\n",
         "reach                 layer 0 by itself: 119 positions back (96 before the segment); 2 layers together: 215 "
         "positions back (192 before the segment)\n"})
     EXPECT_NE(all.text.find(line), std::string::npos) << line << all.text;

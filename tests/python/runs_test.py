@@ -89,6 +89,8 @@ class Runs(unittest.TestCase):
             ({"weights": "mean"}, 'weights is "mean", but must be automatic, last or average'),
             ({"dtype": torch.int8}, 'dtype is "torch.int8", but must be one of torch.float32'),
             ({"device": "gpu"}, 'device is "gpu", but must be one that PyTorch has here, such as "cpu": '),
+            ({"device": "hpu"}, 'device is "hpu", but must be one that PyTorch has here'),
+            ({"device": "meta"}, 'device is "meta", whose tensors hold no values, but must be one that keeps the weights'),
             ({"attention": "flash"}, 'attention is "flash", but must be auto, reference or kernels'),
         ]:
             self.refused(message, lambda options=options: longstride.load(run, **options))

@@ -146,10 +146,13 @@ def device_of(device):
     try:
         device = torch.device(device)
         torch.empty(0, device=device)
-    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError, ImportError) as error:
         why = str(error).strip().split("\n")[0].split(". ")[0]
         raise UserError(f"device is {shown(str(device))}, but must be one that PyTorch has here, such as \"cpu\": {why}"
                         ) from None
+    if device.type == "meta":
+        raise UserError('device is "meta", whose tensors hold no values, but must be one that keeps the weights, such '
+                        'as "cpu"')
     return device
 
 
