@@ -74,7 +74,7 @@ void forward(const longstride_plan* plan, const longstride_forward_call* call) {
   check_input(s, call->v, "v");
   check_output(s, call->o, s.value_size, "o");
   check_lse(s, call->lse);
-  run(s, forward_args(*plan, call), *call);
+  run(s, forward_args(*plan, call), *call, "longstride_attention_memory");
 }
 
 void backward(const longstride_plan* plan, const longstride_backward_call* call) {
@@ -90,7 +90,7 @@ void backward(const longstride_plan* plan, const longstride_backward_call* call)
   check_output(s, call->dq, s.key_size, "dq");
   check_output(s, call->dk, s.key_size, "dk");
   check_output(s, call->dv, s.value_size, "dv");
-  run(s, backward_args(*plan, call), *call);
+  run(s, backward_args(*plan, call), *call, "longstride_attention_memory");
 }
 
 }  // namespace

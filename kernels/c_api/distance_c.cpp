@@ -119,7 +119,7 @@ void forward(const longstride_distance_plan* plan, const longstride_distance_for
   check_input(s.keys, call->v, "v");
   check_output(s.queries, call->o, s.keys.value_size, "o");
   check_lse(s.queries, call->lse);
-  run(s.keys, forward_args(s, call), *call);
+  run(s.keys, forward_args(s, call), *call, "longstride_distance_memory");
 }
 
 void backward(const longstride_distance_plan* plan, const longstride_distance_backward_call* call) {
@@ -137,7 +137,7 @@ void backward(const longstride_distance_plan* plan, const longstride_distance_ba
   check_gradient(s, call->dcontent_bias, !s.content_bias, "dcontent_bias");
   check_gradient(s, call->dposition_bias, !s.position_bias, "dposition_bias");
   check_gradient(s, call->dspan, !s.spans(), "dspan");
-  run(s.keys, backward_args(s, call), *call);
+  run(s.keys, backward_args(s, call), *call, "longstride_distance_memory");
 }
 
 }  // namespace

@@ -71,15 +71,12 @@ void check_array(const void* data, std::size_t bytes, bool absent, const char* n
   check_alignment(data, bytes, name);
 }
 
-void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed) {
+void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed, const char* memory_function) {
   if (needed == 0) return;
-  if (scratch == nullptr)
-    throw Mistake("scratch is null, but this call needs {} bytes (longstride_attention_memory)", needed);
+  if (scratch == nullptr) throw Mistake("scratch is null, but this call needs {} bytes ({})", needed, memory_function);
   if (bytes < needed)
-    throw Mistake(
-        "scratch has {} bytes, but this call needs {}: ask longstride_attention_memory with the number of threads that "
-        "is set now",
-        bytes, needed);
+    throw Mistake("scratch has {} bytes, but this call needs {}: ask {} with the number of threads that is set now",
+                  bytes, needed, memory_function);
   if (reinterpret_cast<std::uintptr_t>(scratch) % scratch_alignment != 0)
     throw Mistake("scratch is at {}, but must be aligned to {} bytes", fmt::ptr(scratch), scratch_alignment);
 }

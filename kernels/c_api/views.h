@@ -15,7 +15,8 @@ void check_output(const Settings& s, const longstride_output& output, std::int64
 void check_lse(const Settings& s, const void* lse);
 // An array of elements of `bytes`, which may be null only if `absent`, and must be then.
 void check_array(const void* data, std::size_t bytes, bool absent, const char* name);
-void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed);
+// memory_function: the function of the interface that returns `needed`.
+void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed, const char* memory_function);
 
 // (batch, n, heads, size); kernels do not write to inputs.
 template <class Rows>

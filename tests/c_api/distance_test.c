@@ -154,6 +154,13 @@ static void run(const struct distance_problem* p, int32_t dtype, const struct di
   const struct longstride_distance_forward_call forward = {
       sizeof forward,         scores, v, output_of(out[7], c.queries, c.heads, c.value_size), out[8], scratch,
       memory.forward_scratch, NULL};
+  if (memory.forward_scratch > 0) {
+    struct longstride_distance_forward_call without = forward;
+    without.scratch = NULL;
+    EXPECT(longstride_distance_forward(plan, &without) == LONGSTRIDE_INVALID &&
+               strstr(longstride_last_error(), " bytes (longstride_distance_memory)") != NULL,
+           "%s", longstride_last_error());
+  }
   EXPECT(longstride_distance_forward(plan, &forward) == LONGSTRIDE_OK, "%s", longstride_last_error());
   free(scratch_memory);
   scratch = scratch_of(memory.backward_scratch, &scratch_memory);

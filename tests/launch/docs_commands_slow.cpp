@@ -71,7 +71,8 @@ std::string listing(const std::string& page, const std::string& first) {
 }
 
 void make_files(const TemporaryDirectory& dir) {
-  write_text(dir / "own.yaml", listing("docs/guide/recipes.md", "name: own"));
+  for (const char* name : {"own", "remembers"})
+    write_text(dir / (std::string(name) + ".yaml"), listing("docs/guide/recipes.md", std::string("name: ") + name));
   std::string text;
   for (int i = 0; i < 100000; ++i) text += static_cast<char>('a' + i * i % 23);
   write_text(dir / "FILE", text);

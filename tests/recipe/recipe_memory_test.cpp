@@ -32,6 +32,11 @@ struct Edit {
 };
 
 const Edit edits[] = {
+    {"  positions: none\n", "",
+     "r.yaml:3: model.positions is attention, whose tables follow the stride of a pattern, which model.distance lacks; "
+     "set model.positions: none"},
+    {"positions: none", "positions: data",
+     "r.yaml:8: model.positions is data, but only pictures have rows, columns and channels; use none"},
     {"length: 24", "length: 18",
      "r.yaml:11: model.memory.length is 18, but before a compressed memory must be a multiple of data.context, 12, "
      "because whole segments leave it"},

@@ -230,7 +230,8 @@ void DecoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) c
   if (check.none_in({"model.positions", "data.kind", "data.context"}) && positions == Positions::data &&
       geometry.rows == 0)
     check.refuse("model.positions",
-                 "model.positions is data, but only pictures have rows, columns and channels; use attention");
+                 "model.positions is data, but only pictures have rows, columns and channels; use {}",
+                 distance.given ? "none" : "attention");
   if (check.none_in({"model.heads", "parallel.sequence_ranks"}) && heads % sequence_ranks != 0)
     check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide model.heads, {}",
                  sequence_ranks, heads);
