@@ -43,6 +43,8 @@ class Trainer {
   void read_step();
   void refuse_divergence();
   void report();
+  // Bytes that this process has trained on after optimizer step `step`.
+  std::int64_t tokens_since(std::int64_t step) const;
   std::optional<double> utilisation(double tokens_per_second) const;
   void evaluate_now();
   void sample_now();
@@ -147,6 +149,12 @@ void Trainer::refuse_divergence() {
                                      scaled() ? "set train.precision: bf16" : "lengthen train.warmup"));
 }
 
+// tokens_seen() also counts the steps that an earlier process took with other batches.
+std::int64_t Trainer::tokens_since(std::int64_t step) const {
+  const std::int64_t context = setup_.model->context();
+  return positions_before(setup_.config, step_.step(), context) - positions_before(setup_.config, step, context);
+}
+
 // Model FLOP utilisation; recompute does not count as work.
 std::optional<double> Trainer::utilisation(double tokens_per_second) const {
   if (!peak_) return std::nullopt;
@@ -178,9 +186,7 @@ void Trainer::report() {
   if (!first_rank()) return;
   const double seconds = seconds_since(interval_begin_);
   const auto steps = static_cast<double>(step_.step() - interval_step_);
-  const std::int64_t tokens =
-      step_.tokens_seen() - positions_before(setup_.config, interval_step_, setup_.model->context());
-  const double rate = static_cast<double>(tokens) / seconds;
+  const double rate = static_cast<double>(tokens_since(interval_step_)) / seconds;
   StepMetrics metrics;
   metrics.step = step_.step();
   metrics.loss = last_.loss;

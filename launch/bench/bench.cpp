@@ -58,10 +58,13 @@ double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-// As many steps as requested, or fewer if they would take too long, but at least three.
+// As many steps as requested, or fewer if they would take too long, but at least three. Every rank calls it and gets
+// rank 0's answer: a rank that took another number of steps would wait for the others forever.
 std::size_t steps_to_time(const Bench& b, double milliseconds_of_one) {
   const double fit = 1e3 * b.options.seconds / milliseconds_of_one;
-  return static_cast<std::size_t>(std::min<double>(b.options.steps, std::max(3.0, fit)));
+  auto steps = static_cast<std::size_t>(std::min<double>(b.options.steps, std::max(3.0, fit)));
+  b.comm.broadcast(&steps, sizeof steps, 0);
+  return steps;
 }
 
 // Steps until rows remember as much as they can.

@@ -40,7 +40,7 @@ void open_closed_streams() {
 void log_to_standard_error() {
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<PrintableMessage>('*').set_pattern("%*");
-  auto logger = spdlog::stderr_logger_st("longstride");
+  auto logger = spdlog::stderr_logger_mt("longstride");  // the thread that writes checkpoints warns as well
   logger->set_formatter(std::move(formatter));
   logger->set_error_handler([](const std::string&) {});  // a line that cannot be written is lost
   spdlog::set_default_logger(logger);

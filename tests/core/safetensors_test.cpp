@@ -130,9 +130,9 @@ TEST_F(Safetensors, RefusesHeadersThatAreNotATableOfTensors) {
 
 TEST_F(Safetensors, RefusesUnknownTypes) {
   EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}})", "1")),
-            "tensor 'a' has dtype F8_E4M3, but must have F64, F32, BF16, F16, I64, I32 or U8");
+            "tensor 'a' has dtype F8_E4M3, but must have F64, F32, BF16, F16, I64, I32, U16 or U8");
   EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":7,"shape":[1],"data_offsets":[0,1]}})", "1")),
-            "tensor 'a' has dtype (not text), but must have F64, F32, BF16, F16, I64, I32 or U8");
+            "tensor 'a' has dtype (not text), but must have F64, F32, BF16, F16, I64, I32, U16 or U8");
 }
 
 TEST_F(Safetensors, RefusesShapesThatDoNotFillTheirBytes) {

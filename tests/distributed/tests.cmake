@@ -72,6 +72,14 @@ foreach(scenario divided kill kill_ranks threads elastic elastic_sharded)
   set_tests_properties(distributed.training_${scenario} PROPERTIES LABELS slow)
 endforeach()
 
+# Ranks time the same number of steps, although each may find another time for the first: else they would hang.
+add_test(NAME distributed.bench_step
+  COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 2 $<TARGET_FILE:longstride>
+    bench step ${PROJECT_SOURCE_DIR}/recipes/quickstart/text.yaml --device cpu --steps 10000 --seconds 0.2
+    --set data.context=64 --set model.layers=1 --set model.width=16 --set model.heads=2)
+longstride_on_ranks(distributed.bench_step)
+set_tests_properties(distributed.bench_step PROPERTIES PASS_REGULAR_EXPRESSION "ranks +2" TIMEOUT 120)
+
 # Ranks that mpirun binds to one core each do not share cores.
 add_test(NAME distributed.doctor_of_bound_ranks
   COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 2 --bind-to core $<TARGET_FILE:longstride> doctor --megabytes 8)

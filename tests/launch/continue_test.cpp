@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 
 #include "framework/train/run/run_lock.h"
 #include "launch/run/run_directory.h"
@@ -86,6 +88,13 @@ TEST_F(Continued, BytesAreCountedAsTheyWereReadWhateverTheBatchIsNow) {
   EXPECT_NE(text_of(dir / "run/metrics.jsonl").find("\"tokens\":" + std::to_string(2 * 4 * 48 + 2 * 8 * 48)),
             std::string::npos)
       << text_of(dir / "run/metrics.jsonl");
+  std::istringstream lines(text_of(dir / "run/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto written = nlohmann::json::parse(line);
+    if (written.contains("tokens_per_second")) {
+      EXPECT_GT(written.at("tokens_per_second").get<double>(), 0) << line;
+    }
+  }
 }
 
 TEST_F(Continued, OnlyACommandThatReadsOtherDataOffersIt) {

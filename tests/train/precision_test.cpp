@@ -70,7 +70,9 @@ TEST(Precision, ThePeakIsThatOfTheGpuNamedAndUnknownOtherwise) {
   EXPECT_EQ(peak_flops("NVIDIA L40S", Precision::bf16), 362e12);
   EXPECT_EQ(peak_flops("NVIDIA H200", Precision::fp32), 67e12);
   EXPECT_EQ(peak_flops("NVIDIA H200", Precision::fp8), 2 * 989e12);
-  EXPECT_FALSE(peak_flops("NVIDIA GeForce GTX 1080", Precision::bf16).has_value());
+  EXPECT_EQ(peak_flops("NVIDIA A10G", Precision::bf16), 125e12);
+  for (const char* unknown : {"NVIDIA GeForce GTX 1080", "NVIDIA RTX A4000", "Quadro RTX A3000", "NVIDIA A1000"})
+    EXPECT_FALSE(peak_flops(unknown, Precision::bf16).has_value()) << unknown;
 }
 
 }  // namespace

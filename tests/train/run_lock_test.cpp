@@ -147,6 +147,22 @@ TEST_F(RunLockTest, ADeletedLockIsCreatedAgain) {
   held.check();
 }
 
+// Such as EIO and ESTALE of a file server. Here the directory's name leads in a circle for a while.
+TEST_F(RunLockTest, ADirectoryThatCannotBeExaminedEndsNothing) {
+  const std::string run = directory / "run", aside = directory / "aside";
+  std::filesystem::create_directory(run);
+  const RunLock held(run, quick);
+  std::filesystem::rename(run, aside);
+  std::filesystem::create_symlink("run", run);
+  sleep_for(20 * quick.beat);
+  held.check();
+  std::filesystem::remove(run);
+  std::filesystem::rename(aside, run);
+  const std::string before = text_of(run + "/lock");
+  EXPECT_TRUE(soon([&] { return text_of(run + "/lock") != before; }));
+  held.check();
+}
+
 // Twenty processes find the same stale lock at once; the winner keeps it until the others have given up.
 TEST_F(RunLockTest, OneOfManyProcessesTakesAStaleLock) {
   const pid_t dead = holder();

@@ -83,7 +83,7 @@ TensorEntry parse_entry(const std::string& name, const json& description, std::u
   const auto* known = std::find_if(std::begin(dtype_names), std::end(dtype_names),
                                    [&](const auto& pair) { return dtype.is_string() && dtype == pair.first; });
   if (known == std::end(dtype_names))
-    throw fail(fmt::format("has dtype {}, but must have F64, F32, BF16, F16, I64, I32 or U8",
+    throw fail(fmt::format("has dtype {}, but must have F64, F32, BF16, F16, I64, I32, U16 or U8",
                            dtype.is_string() ? printable(dtype.get<std::string>()) : "(not text)"));
   entry.dtype = known->second;
 

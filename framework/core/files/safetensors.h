@@ -2,7 +2,7 @@
 //   8 bytes   length of the header, little endian
 //   header    JSON: {"name": {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]}, .., "__metadata__": {..}}
 //   data      the tensors, row-major, little endian, without gaps
-// Supported element types: F64, F32, BF16, F16, I64, I32, U8.
+// Supported element types: F64, F32, BF16, F16, I64, I32, U16, U8.
 #pragma once
 #include <cstdint>
 #include <map>

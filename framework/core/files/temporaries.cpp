@@ -62,7 +62,7 @@ bool is_abandoned(const fs::path& path) {
   pid_t process = 0;
   const char *begin = name.data() + dash + 1, *end = name.data() + at;
   if (std::from_chars(begin, end, process).ptr != end || process <= 0) return false;
-  if (name.substr(at + 1) == own_host() && has_ended(process)) return true;
+  if (name.substr(at + 1) == own_host()) return has_ended(process);
   std::error_code error;
   const auto written = fs::last_write_time(path, error);
   return !error && fs::file_time_type::clock::now() - written > std::chrono::hours(24);

@@ -126,6 +126,7 @@ struct RunLock::Holder {
   bool create() const;
   bool is_stale(const Owner& found) const;
   void take_from(const Owner& stale) const;
+  bool directory_is_gone() const;
   bool beat();
   void keep();
 
@@ -181,6 +182,13 @@ void RunLock::Holder::take_from(const Owner& stale) const {
   ::unlink(aside.c_str());
 }
 
+// False if the system cannot tell, as when a file server does not answer: that ends no run.
+bool RunLock::Holder::directory_is_gone() const {
+  std::error_code unknown;
+  const fs::file_type type = fs::status(directory, unknown).type();
+  return type != fs::file_type::directory && type != fs::file_type::none && type != fs::file_type::unknown;
+}
+
 // False when the lock cannot be read or written now.
 bool RunLock::Holder::beat() try {
   const std::optional<Owner> found = read_lock(path);
@@ -188,7 +196,7 @@ bool RunLock::Holder::beat() try {
     lost = true;
     return true;
   }
-  if (!found) return fs::is_directory(directory) && create();
+  if (!found) return !directory_is_gone() && create();
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (descriptor < 0) return false;
   const std::string text = lock_text(own, ++beats);
@@ -204,7 +212,7 @@ void RunLock::Holder::keep() {
   while (!lost && !changed.wait_for(lock, duration<double>(timing.beat), [&] { return stopping; })) {
     lock.unlock();
     missed = beat() ? 0 : missed + 1;
-    if (missed > most_missed_beats && !fs::is_directory(directory)) lost = true;
+    if (missed > most_missed_beats && directory_is_gone()) lost = true;
     lock.lock();
   }
 }

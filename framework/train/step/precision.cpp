@@ -11,13 +11,19 @@ struct Peak {
   double half, single;  // TFLOP/s in bf16 and fp16 with tensor cores, in fp32 without
 };
 
-// The first match counts, so longer names come before shorter ones.
+// The first match counts, so longer names come before shorter ones. A name ends where no digit follows: an A4000 is no
+// A40.
 constexpr Peak peaks[] = {
     {"H100 PCIe", 756, 51}, {"H100 NVL", 835, 60},   {"H200 NVL", 835, 60},  {"H100", 989, 67},   {"H200", 989, 67},
     {"GH200", 989, 67},     {"H800", 989, 67},       {"B200", 2250, 75},     {"A100", 312, 19.5}, {"A800", 312, 19.5},
     {"A40", 149.7, 37.4},   {"A30", 165, 10.3},      {"L40S", 362, 91.6},    {"L40", 181, 90.5},  {"L4", 121, 30.3},
     {"A10", 125, 31.2},     {"RTX 4090", 165, 82.6}, {"RTX 3090", 71, 35.6},
 };
+
+bool is_named(const std::string& gpu, const std::string& name) {
+  const std::size_t at = gpu.find(name), end = at + name.size();
+  return at != std::string::npos && !(end < gpu.size() && gpu[end] >= '0' && gpu[end] <= '9');
+}
 
 }  // namespace
 
@@ -90,7 +96,7 @@ Dtype gradient_type(const TrainConfig& config, Device device) {
 
 std::optional<double> peak_flops(const std::string& gpu, Precision precision) {
   for (const Peak& peak : peaks)
-    if (gpu.find(peak.name) != std::string::npos)
+    if (is_named(gpu, peak.name))
       return 1e12 * (precision == Precision::fp32  ? peak.single
                      : precision == Precision::fp8 ? 2 * peak.half  // of all GPUs that have fp8
                                                    : peak.half);
