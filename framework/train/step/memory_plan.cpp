@@ -9,6 +9,7 @@
 #include "framework/core/text/numbers.h"
 #include "framework/train/checkpoint/checkpoint_writer.h"
 #include "framework/train/sample/training_samples.h"
+#include "framework/train/step/prefetcher.h"
 #include "framework/train/step/staging.h"
 #include "framework/train/step/step_work.h"
 
@@ -61,7 +62,7 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
   check_training_samples(config, model, batching);
   TrainingState state(model, config, ranks, device);
   MemoryPlan plan = state.sizes();
-  plan.input = prefetch_depth * static_cast<std::int64_t>(state.most_batch_bytes()) +
+  plan.input = static_cast<std::int64_t>(Prefetcher::bytes_of(state.most_batch_bytes(), prefetch_depth)) +
                Staging::bytes_on_host(device, state.input) +
                evaluation_host_bytes(model, device, validation_config(config, batching, model.context()));
   const Optimizer::State& kept = state.optimizer;
