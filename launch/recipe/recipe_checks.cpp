@@ -39,15 +39,21 @@ void check_batch(RecipeChecker& check, const Recipe& r) {
 // Beyond these, counts of positions and of bytes would not fit 64 bits.
 constexpr double most_positions = 9e15, most_bytes = 1e18;
 
+double activation_bytes(const Recipe& r, std::int64_t rows, std::int64_t context) {
+  return static_cast<double>(rows) * static_cast<double>(context) * r.model->activation_bytes();
+}
+
 void check_products(RecipeChecker& check, const Recipe& r) {
-  if (!check.none_in({"train.global_batch", "train.steps", "data.context", "data.kind"})) return;
-  const double batch = static_cast<double>(r.train.global_batch) * static_cast<double>(r.model->context);
-  const double positions = batch * static_cast<double>(r.train.steps);
+  if (!check.none_in({"train.global_batch", "train.steps", "train.stages", "data.context", "data.kind"})) return;
+  double positions = 0;
+  for (const StageSteps& part : stretches(r.train, r.model->context))
+    positions += static_cast<double>(part.shape.rows) * static_cast<double>(part.shape.context) *
+                 static_cast<double>(part.end - part.first);
   if (positions > most_positions)
     check.refuse("train.steps", "train.steps is {}, which makes {:.2g} positions in all; choose fewer than {:.0g}",
                  r.train.steps, positions, most_positions);
   if (!check.none_in({"model"})) return;
-  const double bytes = batch * r.model->activation_bytes();
+  const double bytes = activation_bytes(r, r.train.global_batch, r.model->context);
   if (bytes > most_bytes)
     check.refuse("train.global_batch",
                  "train.global_batch is {}, which makes {:.2g} bytes of activations; choose fewer than {:.0g}",
@@ -130,6 +136,9 @@ void check_stages(RecipeChecker& check, const Recipe& r) {
     const StepShape shape = shape_of(r.train, &stage, r.data.context);
     if (const std::string mistake = mistake_of_micro_batch(shape); !mistake.empty())
       refuse("micro_batch", shape.micro_rows, mistake);
+    if (check.none_in({"model"}) && stage.global_batch > 0 &&
+        activation_bytes(r, shape.rows, shape.context) > most_bytes)
+      refuse("global_batch", stage.global_batch, fmt::format("make at most {:.0g} bytes of activations", most_bytes));
     if (check.none_in({"model"}) && !stage.window.empty())
       if (const std::string problem = r.model->problem_of_windows(stage.window); !problem.empty())
         check.refuse_at(items[i].find("window")->where, "train.stages", "train.stages.window {}", problem);
@@ -210,9 +219,9 @@ void check_recipe(const Setting& root, Recipe& recipe, RecipeMistakes& mistakes)
   fill_from_optimizer(check, recipe.train);
   recipe.model->check(check, recipe.train.parallel.sequence_ranks);
   check_batch(check, recipe);
-  check_products(check, recipe);
   check_parallel(check, recipe);
   check_stages(check, recipe);
+  check_products(check, recipe);
   check_order(check, recipe);
 }
 

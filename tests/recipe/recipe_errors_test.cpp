@@ -279,6 +279,13 @@ TEST(RecipeErrors, ProductsTooLargeToCountAreRefused) {
   EXPECT_EQ(with({"train.global_batch=1e6", "data.context=1e7", "model.width=65536"}),
             "--set train.global_batch=1e6: train.global_batch is 1000000, which makes 4.2e+19 bytes of activations; "
             "choose fewer than 1e+18");
+  EXPECT_EQ(with({"train.steps=1e9", "train.stages=[{until: 999999999, global_batch: 1000000}]"}),
+            "--set train.steps=1e9: train.steps is 1000000000, which makes 6.4e+16 positions in all; choose fewer than "
+            "9e+15");
+  const std::string stages = "train.stages=[{until: 1, global_batch: 1000000}]";
+  EXPECT_EQ(
+      with({stages, "data.context=1e7", "model.width=65536"}),
+      "--set " + stages + ": train.stages.global_batch is 1000000, but must make at most 1e+18 bytes of activations");
 }
 
 TEST(RecipeErrors, RotationIsRefusedWhereScoresWouldDependOnMoreThanDistances) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "framework/core/errors.h"
+#include "framework/train/step/prefetcher.h"
 #include "framework/train/step/training_step.h"
 #include "tests/support/toy_model.h"
 
@@ -86,7 +87,8 @@ TEST(MemoryPlan, RanksAddTransfersAndDivideShardedState) {
   const MemoryPlan on_cpu = plan_memory(model, config, 2, Device::cpu);
   EXPECT_EQ(on_cpu.exchange, 0);
   EXPECT_EQ(on_cpu.parameters, on_cpu.gradients);
-  EXPECT_EQ(on_cpu.input, prefetch_depth * 6 * model.context());
+  const auto rows = static_cast<std::size_t>(6 * model.context());
+  EXPECT_EQ(on_cpu.input, static_cast<std::int64_t>(Prefetcher::bytes_of(rows, prefetch_depth)));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "framework/models/decoder/distance_decoder.h"
+#include "framework/train/sample/training_samples.h"
 #include "tests/support/distance_toys.h"
 #include "tests/support/stream_run.h"
 #include "tests/support/temporary_directory.h"
@@ -159,6 +160,22 @@ TEST(Phases, TakeExactlyTheMemoryOfTheLargest) {
     DistanceDecoder planned(config);
     EXPECT_GE(plan.activations, plan_memory(planned, train_config(2, 1), 1).activations);
   }
+}
+
+// A stage's windows may be wider than the model's, and then take more memory to generate with.
+TEST(Phases, LeaveRoomForSamplesInTheirWindows) {
+  DistanceToy narrow = toy();
+  narrow.distance.window = {2};
+  TrainConfig c = train_config(1);
+  c.sample_every = 1;
+  c.sample_count = 32;
+  c.stages = {{2, 48, 0, 0, 0, {48}}};
+  PhasedRun run(c, narrow);
+  run.step.start();
+  run.go(1);
+  Context ctx = sampling_context(run.step.context());
+  sample(run.model, ctx, training_samples(c, run.model));
+  EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().high_water()), run.step.plan().activations);
 }
 
 // What rows remember continues through phases that change neither their number nor their length.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "framework/core/arena.h"
 #include "tests/datasets/support.h"
 
 namespace longstride {
@@ -45,6 +46,7 @@ TEST(Prefetcher, GivesTheRowsOfEveryStepInOrder) {
 TEST(Prefetcher, DoesNotWriteOverRowsInUse) {
   const Numbered source;
   Prefetcher prefetcher(source, rows(1), 0, 1, 0, 3);
+  EXPECT_EQ(prefetcher.bytes(), 4 * Arena::alignment);  // a buffer in use, and one for every step ahead
   for (int step = 0; step < 5; ++step) {
     const std::uint8_t* rows = prefetcher.next();
     while (source.reads < step + 4) std::this_thread::yield();  // the ring is full again

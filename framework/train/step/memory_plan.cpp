@@ -9,19 +9,21 @@
 #include "framework/core/text/numbers.h"
 #include "framework/train/checkpoint/checkpoint_writer.h"
 #include "framework/train/sample/training_samples.h"
+#include "framework/train/step/prefetcher.h"
 #include "framework/train/step/staging.h"
 #include "framework/train/step/step_work.h"
 
 namespace longstride {
 namespace {
 
-// Counts what training takes from the arena: a step of one micro-batch of every stage, and the evaluations and samples
-// between steps. Ranks of a group may hold heads of different parts and need slightly different
-// amounts, so all plan for the maximum.
+// Counts what training takes from the arena: in every stage a step of one micro-batch, and the evaluations and samples
+// between its steps. Ranks of a group may hold heads of different parts and need slightly different amounts, so all
+// plan for the maximum.
 void count_activations(Model& model, const TrainConfig& config, int ranks, TrainingState& state, MemoryPlan& plan) {
   const Batching batching = divide_batch(config, ranks);
+  const EvaluationConfig evaluation = validation_config(config, batching, model.context());
   Context ctx = state.context(config, Queue());
-  std::size_t evaluating = 0;
+  std::size_t between = 0;  // steps
   for (int index = 0; index < batching.sequence_ranks; ++index) {
     const RankLinks links(index, ranks, config.parallel, batching);
     ctx.group = links.group();
@@ -29,17 +31,15 @@ void count_activations(Model& model, const TrainConfig& config, int ranks, Train
     for (const StageSteps& steps : stretches(config, model.context())) {
       enter_stage(model, steps.stage);
       work.run(ctx, steps.shape, divide_batch(steps.shape, config.parallel, ranks).micro);
+      between = std::max(between, evaluation_bytes(model, ctx.without_fp8(), evaluation));
+      if (config.sample_every == 0) continue;
+      const SampleMemory sampling = sample_memory(model, sampling_context(ctx), training_samples(config, model));
+      between = std::max(between, static_cast<std::size_t>(sampling.total));
     }
-    enter_stage(model, nullptr);
-    const EvaluationConfig evaluation = validation_config(config, batching, model.context());
-    evaluating = std::max(evaluating, evaluation_bytes(model, ctx.without_fp8(), evaluation));
   }
-  if (config.sample_every > 0) {
-    const SampleMemory sampling = sample_memory(model, sampling_context(ctx), training_samples(config, model));
-    evaluating = std::max(evaluating, static_cast<std::size_t>(sampling.total));
-  }
+  enter_stage(model, nullptr);
   plan.tape = static_cast<std::int64_t>(state.arena().tape_high_water());
-  plan.activations = static_cast<std::int64_t>(std::max(state.arena().high_water(), evaluating));
+  plan.activations = static_cast<std::int64_t>(std::max(state.arena().high_water(), between));
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
   check_training_samples(config, model, batching);
   TrainingState state(model, config, ranks, device);
   MemoryPlan plan = state.sizes();
-  plan.input = prefetch_depth * static_cast<std::int64_t>(state.most_batch_bytes()) +
+  plan.input = static_cast<std::int64_t>(Prefetcher::bytes_of(state.most_batch_bytes(), prefetch_depth)) +
                Staging::bytes_on_host(device, state.input) +
                evaluation_host_bytes(model, device, validation_config(config, batching, model.context()));
   const Optimizer::State& kept = state.optimizer;

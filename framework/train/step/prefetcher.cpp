@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "framework/core/arena.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
@@ -16,10 +17,18 @@ Prefetcher::Prefetcher(const BatchSource& source, const BatchLayout& layout, std
           depth) {}
 
 Prefetcher::Prefetcher(const BatchSource& source, std::size_t bytes, std::int64_t first_step, RowsOf rows_of, int depth)
-    : source_(source), first_step_(first_step), rows_of_(std::move(rows_of)), depth_(depth) {
-  LONGSTRIDE_CHECK(bytes > 0 && depth > 0, "{} bytes, {} steps ahead", bytes, depth);
-  while (static_cast<int>(ring_.size()) <= depth) ring_.emplace_back(Device::cpu, bytes);
+    : source_(source),
+      first_step_(first_step),
+      rows_of_(std::move(rows_of)),
+      depth_(depth),
+      buffer_bytes_(Arena::rounded(bytes)),
+      ring_(Device::cpu, bytes_of(bytes, depth)) {
   thread_ = std::thread([this] { fill(); });
+}
+
+std::size_t Prefetcher::bytes_of(std::size_t bytes, int depth) {
+  LONGSTRIDE_CHECK(bytes > 0 && depth > 0, "{} bytes, {} steps ahead", bytes, depth);
+  return (static_cast<std::size_t>(depth) + 1) * Arena::rounded(bytes);
 }
 
 Prefetcher::~Prefetcher() {
@@ -41,7 +50,7 @@ void Prefetcher::fill() {
     std::exception_ptr thrown;
     try {
       const StepRows rows = rows_of_(first_step_ + number);
-      LONGSTRIDE_CHECK(rows.layout.bytes() <= ring_.front().bytes(), "{} bytes of step {}", rows.layout.bytes(),
+      LONGSTRIDE_CHECK(rows.layout.bytes() <= buffer_bytes_, "{} bytes of step {}", rows.layout.bytes(),
                        first_step_ + number);
       source_.read(first_step_ + number, rows.global_batch, rows.first_row, rows.layout.at(buffer(number)));
     } catch (...) {

@@ -6,7 +6,6 @@
 #include <functional>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "framework/core/batch_source.h"
 #include "framework/core/device/memory.h"
@@ -30,12 +29,17 @@ class Prefetcher {
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
+  // What one that reads `depth` steps ahead in layouts of at most `bytes` allocates.
+  static std::size_t bytes_of(std::size_t bytes, int depth);
+  std::size_t bytes() const { return ring_.bytes(); }
   // The rows of the next step, in the layout; valid until the next call. Rethrows what reading threw.
   const std::uint8_t* next();
 
  private:
   void fill();
-  std::byte* buffer(std::int64_t number) { return ring_[static_cast<std::size_t>(number) % ring_.size()].data(); }
+  std::byte* buffer(std::int64_t number) const {
+    return ring_.data() + static_cast<std::size_t>(number % (depth_ + 1)) * buffer_bytes_;
+  }
 
   const BatchSource& source_;
   const std::int64_t first_step_;
@@ -43,7 +47,8 @@ class Prefetcher {
   const int depth_;
   // Buffer s holds step number s modulo the ring's size. The reader may fill up to `depth` steps beyond the one that
   // the caller holds, so the ring has depth + 1 buffers and none is written while it is being read.
-  std::vector<Block> ring_;
+  const std::size_t buffer_bytes_;
+  const Block ring_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::int64_t filled_ = 0;  // steps read, counted from first_step
