@@ -27,6 +27,7 @@
 #include "launch/run/run_data.h"
 #include "launch/run/run_directory.h"
 #include "launch/run/run_records.h"
+#include "launch/run/same_on_ranks.h"
 #include "launch/run/write_samples.h"
 
 namespace longstride {
@@ -216,12 +217,14 @@ KeepSamples keeper_of_samples(const TrainRequest& request, const Dataset& datase
 }  // namespace
 
 TrainingOutcome train_run(TrainRequest request, Session& session) {
+  check_same_on_ranks(facts_of(request), *session.comm);
   check_precision(request.recipe.train.precision, request.device);
   const auto recompute = choose_automatic_recompute(request.recipe, request.device, *session.comm);
   const Recipe& recipe = request.recipe;
   const auto model = recipe.model->make_model();
   check_device_computes(*model, request.device);
   const auto dataset = Dataset::open(recipe.data.path);
+  check_same_on_ranks(facts_of(*dataset), *session.comm);
   const auto data = open_rows(*dataset, recipe);
   const auto validation = dataset->split("valid", recipe.data.cross_files);
   if (recipe.train.keep_best && validation->sequences() == 0)
