@@ -16,6 +16,7 @@
 #include <system_error>
 #include <thread>
 
+#include "framework/comm/failure.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/metrics/progress.h"
@@ -121,13 +122,16 @@ int run(int argc, char** argv, Session& session) {
   }
 }
 
-// Ends the whole job, naming the rank if there are several. A mistake in a recipe occurs on every rank, so the others
-// give rank 0 a moment to report it alone.
+// Ends the whole job. One of the ranks that fail says why and, if there are several ranks, which one it is.
 int report(const Session& session, int code, const std::string& message) {
-  if (session.comm->rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  std::string prefix;
-  if (session.comm->size() > 1) prefix = fmt::format("rank {} ({}): ", session.comm->rank(), session.comm->host());
-  print_error(prefix + message);
+  constexpr double until_said = 2, until_ended = 10;  // seconds
+  if (reports_failure(until_said)) {
+    std::string prefix;
+    if (session.comm->size() > 1) prefix = fmt::format("rank {} ({}): ", session.comm->rank(), session.comm->host());
+    print_error(prefix + message);
+  } else {  // the rank that said it ends this one
+    std::this_thread::sleep_for(std::chrono::duration<double>(until_ended));
+  }
   if (session.watchdog) session.watchdog->announce_failure(code);
   if (session.comm->size() > 1) abort_all_ranks(code);
   return code;

@@ -1,12 +1,15 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include "framework/comm/communicator.h"
+#include "framework/comm/failure.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
@@ -200,6 +203,23 @@ bool launched() {
   return given("OMPI_COMM_WORLD_SIZE") || given("PMIX_RANK") || given("PMI_RANK") || given("PMI_SIZE");
 }
 
+bool runs_mpi() {
+  int initialised = 0, finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  return initialised && !finalised;
+}
+
+constexpr int word_tag = 1;  // of the only messages between two ranks: the sender is about to print its failure
+
+bool takes_word() {
+  int arrived = 0;
+  MPI_Status status;
+  if (MPI_Iprobe(MPI_ANY_SOURCE, word_tag, MPI_COMM_WORLD, &arrived, &status) != MPI_SUCCESS || !arrived) return false;
+  MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, word_tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  return true;
+}
+
 }  // namespace
 
 std::size_t communicator_workspace_bytes(int ranks) {
@@ -222,11 +242,31 @@ std::unique_ptr<Communicator> make_communicator(int* argc, char*** argv) {
   return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD);
 }
 
+bool reports_failure(double seconds) {
+  constexpr double apart = 0.2;  // seconds, so that one of several ranks without rank 0 is the first
+  constexpr int most_apart = 10;
+  if (!runs_mpi()) return true;
+  int rank = 0, size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const double end = MPI_Wtime() + (rank == 0 ? 0 : seconds + apart * std::min(rank - 1, most_apart));
+  while (!takes_word()) {
+    if (MPI_Wtime() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      continue;
+    }
+    for (int other = 0; other < size; ++other) {
+      MPI_Request sent = MPI_REQUEST_NULL;
+      if (other != rank && MPI_Isend(nullptr, 0, MPI_BYTE, other, word_tag, MPI_COMM_WORLD, &sent) == MPI_SUCCESS)
+        MPI_Request_free(&sent);  // a rank that it does not reach prints as well
+    }
+    return true;
+  }
+  return false;
+}
+
 void abort_all_ranks(int exit_code) {
-  int initialised = 0, finalised = 0;
-  MPI_Initialized(&initialised);
-  MPI_Finalized(&finalised);
-  if (initialised && !finalised) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  if (runs_mpi()) MPI_Abort(MPI_COMM_WORLD, exit_code);
 }
 
 }  // namespace longstride

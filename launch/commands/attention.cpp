@@ -9,8 +9,10 @@
 #include <set>
 
 #include "datasets/dataset.h"
+#include "datasets/formats/pictures/picture.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/text/numbers.h"
 #include "framework/train/attention_maps.h"
 #include "launch/commands/attention_picture.h"
 #include "launch/commands/commands.h"
@@ -114,15 +116,17 @@ class MapDrawing {
         folder_(options.output),
         input_(read_input(options, run)),
         bytes_(input_.shown(run.recipe.data.context)),
-        view_{run.recipe.data.kind,
-              run.recipe.model->geometry,
-              strip_line(run.recipe.data.context, std::max<std::int64_t>(1, shape_.stride)),
-              bytes_,
-              shape_.keys,
-              input_.last_before(run.recipe.data.context, shape_.keys.memory + 1)},
         layers_(chosen(options.layers, shape_.layers, "layer")),
         heads_(chosen(options.heads, shape_.heads, "head")),
-        queries_(chosen_queries(options, *run.recipe.model, std::max<std::int64_t>(1, shape_.stride))) {}
+        queries_(chosen_queries(options, *run.recipe.model, stride())),
+        view_{run.recipe.data.kind,
+              run.recipe.model->geometry,
+              strip_line(shape_.keys, stride()),
+              bytes_,
+              shape_.keys,
+              input_.last_before(run.recipe.data.context, shape_.keys.memory + 1)} {
+    fit_sheet();
+  }
 
   const Input& input() const { return input_; }
   const std::vector<std::int64_t>& queries() const { return queries_; }
@@ -152,10 +156,8 @@ class MapDrawing {
                          {"entropy_bits", entropy_bits(weights)}});
         describe_weights(weights, made_.back());
       }
-    constexpr std::int64_t widest_in_a_row = 600;  // pixels; wider strips are stacked
-    const bool in_a_row = drawn.front().columns() <= widest_in_a_row;
     const std::string name = fmt::format("layer-{:03}.png", layer);
-    contact_sheet(drawn, in_a_row ? static_cast<std::int64_t>(queries_.size()) : 1).write((folder_ / name).string());
+    contact_sheet(drawn, across(drawn.front())).write((folder_ / name).string());
     sheets_.push_back({{"file", name},
                        {"layer", layer},
                        {"part", shown_.attention_kind(layer, heads_.front())},
@@ -176,6 +178,28 @@ class MapDrawing {
   }
 
  private:
+  std::int64_t stride() const { return std::max<std::int64_t>(1, shape_.stride); }
+  std::int64_t across(const Canvas& picture) const {
+    constexpr std::int64_t widest_in_a_row = 600;  // pixels; wider strips are stacked
+    return picture.columns() <= widest_in_a_row ? std::ssize(queries_) : 1;
+  }
+
+  // Makes the lines of strips longer until a PNG holds all pictures of a layer. UserError, before anything is computed
+  // or written, if it never does.
+  void fit_sheet() {
+    const std::vector<double> none(static_cast<std::size_t>(shape_.keys.all()), 0.0);
+    for (;; view_.lines *= 2) {
+      const Canvas picture = attention_picture(view_, none, queries_.front());
+      const std::int64_t pixels = pixels_of_sheet(picture, std::ssize(heads_) * std::ssize(queries_), across(picture));
+      if (pixels <= static_cast<std::int64_t>(most_picture_pixels)) return;
+      if (view_.lines >= shape_.keys.all())
+        throw user_error(
+            "{} heads and {} queries make a contact sheet of {} pixels, but a PNG can have {}; choose fewer with "
+            "--head or --query",
+            heads_.size(), queries_.size(), thousands(pixels), thousands(most_picture_pixels));
+    }
+  }
+
   // The start vector is read where a stream starts, by the segment's first row.
   void describe_weights(const std::vector<double>& weights, nlohmann::ordered_json& out) const {
     const KeyRows& k = shape_.keys;
@@ -189,8 +213,8 @@ class MapDrawing {
   fs::path folder_;
   Input input_;
   std::vector<std::uint8_t> bytes_;
-  AttentionView view_;
   std::vector<std::int64_t> layers_, heads_, queries_;
+  AttentionView view_;
   nlohmann::ordered_json made_ = nlohmann::ordered_json::array(), sheets_ = nlohmann::ordered_json::array();
 };
 
@@ -201,7 +225,7 @@ void run_attention(AttentionOptions& o, Session& session) {
   const std::string own = (fs::path(o.run) / "attention").string();
   if (o.output.empty()) o.output = own;
   MapDrawing drawing(o, run, shown);
-  make_output_folder(o.output, o.replace || is_same_place(o.output, own), {});
+  const NewFolders made = make_output_folder(o.output, o.replace || is_same_place(o.output, own), {});
   CounterLine layers("layer", false), windows("window", false);
   show_attention(
       *run.model, drawing.input().windows, drawing.queries(),

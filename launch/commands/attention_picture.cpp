@@ -12,6 +12,7 @@ constexpr Color query_color = {255, 72, 48}, black = {0, 0, 0}, margin_color = {
 constexpr int dimmed = 38;                             // percent of the picture's own brightness
 constexpr std::int64_t picture_pixels = 256;           // per side, approximately
 constexpr std::int64_t widest_strip = 1024, band = 8;  // pixels
+constexpr std::int64_t margin = 8;                     // pixels, between the pictures of a sheet
 
 // Weights of the bytes that have been read; the strongest is white. The square root makes the weak ones visible.
 std::vector<double> brightness(const std::vector<double>& weights, std::int64_t query) {
@@ -153,20 +154,26 @@ Canvas attention_picture(const AttentionView& view, const std::vector<double>& w
   return view.geometry.rows > 0 ? over_picture(view, weights, query) : segment_strip(view, weights, query);
 }
 
-std::int64_t strip_line(std::int64_t positions, std::int64_t stride) {
-  constexpr std::int64_t most_lines = 8;
-  const std::int64_t strides = (positions + stride - 1) / stride;
-  return stride * ((strides + most_lines - 1) / most_lines);
+std::int64_t strip_line(const KeyRows& keys, std::int64_t stride) {
+  constexpr std::int64_t most_lines_of_segment = 8, most_lines = 256;
+  const auto lines_of = [](std::int64_t rows, std::int64_t line) { return (rows + line - 1) / line; };
+  std::int64_t line = stride * lines_of(lines_of(keys.segment, stride), most_lines_of_segment);
+  while (lines_of(keys.all(), line) > most_lines) line *= 2;
+  return line;
 }
 
 Canvas contact_sheet(const std::vector<Canvas>& pictures, std::int64_t across) {
-  constexpr std::int64_t margin = 8;
   const std::int64_t rows = pictures.front().rows() + margin, columns = pictures.front().columns() + margin;
   const auto count = static_cast<std::int64_t>(pictures.size());
   Canvas sheet((count + across - 1) / across * rows + margin, std::min(across, count) * columns + margin, margin_color);
   for (std::int64_t i = 0; i < count; ++i)
     sheet.place(pictures[static_cast<std::size_t>(i)], margin + i / across * rows, margin + i % across * columns);
   return sheet;
+}
+
+std::int64_t pixels_of_sheet(const Canvas& picture, std::int64_t count, std::int64_t across) {
+  return ((count + across - 1) / across * (picture.rows() + margin) + margin) *
+         (std::min(across, count) * (picture.columns() + margin) + margin);
 }
 
 }  // namespace longstride

@@ -25,10 +25,13 @@ struct AttentionView {
 // which no bytes are drawn, the remembered bytes, and the segment.
 Canvas attention_picture(const AttentionView& view, const std::vector<double>& weights, std::int64_t query);
 
-// Positions per line so that `positions` make at most 8 lines of whole strides.
-std::int64_t strip_line(std::int64_t positions, std::int64_t stride);
+// Positions per line so that those of a segment make at most 8 lines of whole strides, and with what is remembered, in
+// lines as long, at most 256.
+std::int64_t strip_line(const KeyRows& keys, std::int64_t stride);
 
 // Pictures of one size in rows of `across`, with margins between them.
 Canvas contact_sheet(const std::vector<Canvas>& pictures, std::int64_t across);
+// How many pixels it has for `count` pictures like this one.
+std::int64_t pixels_of_sheet(const Canvas& picture, std::int64_t count, std::int64_t across);
 
 }  // namespace longstride

@@ -88,14 +88,15 @@ constexpr const char *batches_file = "batches.safetensors", *initial_file = "ini
                      *weights_file = "weights.safetensors";
 std::string file_in(const ExportOptions& o, const char* name) { return (fs::path(o.output) / name).string(); }
 
-// Makes the folder. UserError if it holds a file of another export that this one would not replace.
-void make_folder(const ExportOptions& o, const std::vector<std::string>& inputs,
-                 const std::vector<const char*>& unwritten) {
+// Makes the folder, which is removed again if nothing is written. UserError if it holds a file of another export that
+// this one would not replace.
+NewFolders make_folder(const ExportOptions& o, const std::vector<std::string>& inputs,
+                       const std::vector<const char*>& unwritten) {
   for (const char* name : unwritten)
     if (std::error_code absent; fs::exists(file_in(o, name), absent))
       throw user_error("{}: holds {} of another export; remove it or choose another folder with --output", o.output,
                        name);
-  make_output_folder(o.output, o.replace, inputs);
+  return make_output_folder(o.output, o.replace, inputs);
 }
 
 void export_recipe(const ExportOptions& o, Session& session) {
@@ -108,7 +109,7 @@ void export_recipe(const ExportOptions& o, Session& session) {
   const std::int64_t steps = std::min(o.steps > 0 ? o.steps : steps_of_recipe, recipe.train.steps);
   check_steps(recipe, 0, steps, o.steps);
   const auto dataset = Dataset::open(recipe.data.path);
-  make_folder(o, {o.source, recipe.data.path}, {weights_file});
+  const NewFolders made = make_folder(o, {o.source, recipe.data.path}, {weights_file});
   write_batches(file_in(o, batches_file), *dataset, recipe, 0, steps);
   write_initial_weights(file_in(o, initial_file), recipe);
   write_file_atomically(file_in(o, "recipe.yaml"), recipe.resolved);
@@ -132,7 +133,8 @@ void export_run(const ExportOptions& o, Session& session) {
   const auto dataset = o.steps > 0 ? open_own_data(run, "train", "leave --steps out") : nullptr;
   std::vector<const char*> unwritten = {initial_file};
   if (o.steps == 0) unwritten.push_back(batches_file);
-  make_folder(o, {run.recipe.data.path, (fs::path(o.source) / "recipe.yaml").string()}, unwritten);
+  const NewFolders made =
+      make_folder(o, {run.recipe.data.path, (fs::path(o.source) / "recipe.yaml").string()}, unwritten);
   if (dataset) write_batches(file_in(o, batches_file), *dataset, run.recipe, run.step, o.steps);
   write_weights(file_in(o, weights_file), run.model->parameters());
   write_file_atomically(file_in(o, "recipe.yaml"), run.recipe.resolved);

@@ -226,7 +226,8 @@ void run_sample(SampleOptions& o, Session& session) {
 
   const std::int64_t rate = sampling_rate(o, run);
   const std::vector<std::string> inputs(o.prompt.empty() || o.prompt == "-" ? 0 : 1, o.prompt);
-  make_output_folder(o.output, o.replace || is_same_place(o.output, own), inputs);  // before the work, not after it
+  // Before the work, not after it.
+  const NewFolders made = make_output_folder(o.output, o.replace || is_same_place(o.output, own), inputs);
   const Samples samples = draw_samples(o, run, device, precision);
   const Geometry& g = run.recipe.model->geometry;
   std::set<std::string> written;

@@ -58,7 +58,7 @@ void check_json_output(bool json, const std::string& path) {
                      printable(path));
 }
 
-void make_output_folder(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
+NewFolders make_output_folder(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
   if (path == "-") throw user_error("-: names no folder to write to; give --output a name");
   std::error_code error;
   for (const std::string& input : inputs)
@@ -68,11 +68,11 @@ void make_output_folder(const std::string& path, bool replace, const std::vector
   if (!replace && holds_something(path))
     throw user_error("{}: already holds files; choose another folder with --output, or write into it with --force",
                      printable(path));
-  error.clear();
-  fs::create_directories(path, error);
-  if (error)
+  NewFolders folders;
+  if (const std::error_code refused = folders.make(path))
     throw user_error("{}: cannot be created ({}); choose another folder with --output", printable(path),
-                     error.message());
+                     refused.message());
+  return folders;
 }
 
 void remove_older_files(const std::string& folder, const std::vector<std::string>& beginnings,

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/console/new_folders.h"
+
 namespace longstride {
 
 // UserError if `path`, the value of `option`, cannot be written to, exists and may not be replaced, is one of the
@@ -22,8 +24,8 @@ void check_picture_file(const std::string& path, bool replace, const std::vector
 void check_json_output(bool json, const std::string& path);
 
 // Creates the folder if it does not exist. UserError if it cannot be created, holds something and may not be written
-// into, or holds one of the inputs.
-void make_output_folder(const std::string& path, bool replace, const std::vector<std::string>& inputs);
+// into, or holds one of the inputs. The result removes it at its end if nothing was written into it.
+[[nodiscard]] NewFolders make_output_folder(const std::string& path, bool replace, const std::vector<std::string>& inputs);
 
 // Removes from a folder of a run what an earlier command has left there: the files whose names begin like one of
 // `beginnings`, except those in `kept`.

@@ -20,12 +20,14 @@
 #include "framework/train/step/memory_plan.h"
 #include "framework/train/step/precision.h"
 #include "launch/console/device_option.h"
+#include "launch/console/new_folders.h"
 #include "launch/console/output.h"
 #include "launch/run/environment.h"
 #include "launch/run/recompute.h"
 #include "launch/run/run_data.h"
 #include "launch/run/run_directory.h"
 #include "launch/run/run_records.h"
+#include "launch/run/same_on_ranks.h"
 #include "launch/run/write_samples.h"
 
 namespace longstride {
@@ -35,38 +37,15 @@ namespace fs = std::filesystem;
 
 constexpr const char* run_advice = "choose another directory with --run";
 
-// The folders of a run, which are removed again if it is refused before it begins.
-class NewFolders {
- public:
-  NewFolders() = default;
-  NewFolders(const NewFolders&) = delete;
-  NewFolders& operator=(const NewFolders&) = delete;
-  ~NewFolders() {
-    std::error_code not_empty;
-    for (const fs::path& folder : made_) fs::remove(folder, not_empty);
-  }
-
-  void make(const std::string& place, const char* advice) {
-    std::vector<fs::path> missing;
-    std::error_code error, not_there;
-    const auto absent = [&](const fs::path& at) {
-      return fs::symlink_status(at, error).type() == fs::file_type::not_found;  // not so a link that leads nowhere
-    };
-    for (fs::path at = fs::path(place) / "checkpoints"; !at.empty() && absent(at); at = at.parent_path())
-      missing.push_back(at);
-    made_.insert(made_.begin(), missing.begin(), missing.end());  // the innermost first
-    error.clear();
-    fs::create_directories(fs::path(place) / "checkpoints", error);
-    if (!error) return;
-    const bool leads_nowhere = fs::is_symlink(fs::symlink_status(place, not_there)) && !fs::exists(place, not_there);
-    throw user_error("{}: cannot be created ({}); {}", place,
-                     leads_nowhere ? "it is a link that leads nowhere" : error.message(), advice);
-  }
-  void keep() { made_.clear(); }
-
- private:
-  std::vector<fs::path> made_;
-};
+// Those of a run, which are removed again if it is refused before it begins.
+void make_run_folders(NewFolders& folders, const std::string& place, const char* advice) {
+  std::error_code not_there;
+  const std::error_code error = folders.make(fs::path(place) / "checkpoints");
+  if (!error) return;
+  const bool leads_nowhere = fs::is_symlink(fs::symlink_status(place, not_there)) && !fs::exists(place, not_there);
+  throw user_error("{}: cannot be created ({}); {}", place,
+                   leads_nowhere ? "it is a link that leads nowhere" : error.message(), advice);
+}
 
 void make_folder(const fs::path& folder) {
   std::error_code error;
@@ -102,12 +81,14 @@ void refuse_older_run(const RunPlaces& places) {
 void lock_places(RunPlaces& places, bool resume) {
   if (resume && !holds_checkpoints(places.run) && !holds_checkpoints(places.mirror))
     throw user_error("{}: holds no checkpoint to resume from; start the run without --resume", places.run);
+  if (std::error_code error; fs::equivalent(places.run, "/", error))
+    throw user_error("{}: is the root folder, which cannot be a run; {}", places.run, run_advice);
   NewFolders folders;
   try {
-    folders.make(places.run, run_advice);
+    make_run_folders(folders, places.run, run_advice);
     places.run_lock = std::make_unique<RunLock>(places.run);
     if (!places.mirror.empty()) {
-      folders.make(places.mirror, "choose another folder with train.mirror");
+      make_run_folders(folders, places.mirror, "choose another folder with train.mirror");
       if (std::error_code error; fs::equivalent(places.run, places.mirror, error))
         throw user_error("train.mirror leads to {}, which is the run itself; choose another folder", places.mirror);
       places.mirror_lock = std::make_unique<RunLock>(places.mirror);
@@ -236,12 +217,14 @@ KeepSamples keeper_of_samples(const TrainRequest& request, const Dataset& datase
 }  // namespace
 
 TrainingOutcome train_run(TrainRequest request, Session& session) {
+  check_same_on_ranks(facts_of(request), *session.comm);
   check_precision(request.recipe.train.precision, request.device);
   const auto recompute = choose_automatic_recompute(request.recipe, request.device, *session.comm);
   const Recipe& recipe = request.recipe;
   const auto model = recipe.model->make_model();
   check_device_computes(*model, request.device);
   const auto dataset = Dataset::open(recipe.data.path);
+  check_same_on_ranks(facts_of(*dataset), *session.comm);
   const auto data = open_rows(*dataset, recipe);
   const auto validation = dataset->split("valid", recipe.data.cross_files);
   if (recipe.train.keep_best && validation->sequences() == 0)

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "framework/comm/collectives.h"
+#include "framework/comm/failure.h"
 #include "tests/distributed/world.h"
 
 namespace longstride {
@@ -41,6 +42,24 @@ TEST(Distributed, SumsHaveTheBitsOfAdditionInTheOrderOfRanks) {
     expect_the_sum_in_the_order_of_ranks<float>(count);
     expect_the_sum_in_the_order_of_ranks<double>(count);
   }
+}
+
+TEST(Distributed, OneOfTheRanksThatFailTogetherReportsIt) {
+  constexpr double enough = 60;  // seconds; rank 0's word takes far less
+  EXPECT_EQ(reports_failure(enough), world().rank() == 0);
+  world().barrier();
+}
+
+TEST(Distributed, ARankThatFailsWithoutRankZeroReportsItItself) {
+  const int last = world().size() - 1;
+  if (world().rank() == last) {
+    EXPECT_TRUE(reports_failure(0.1));
+  }
+  world().barrier();
+  if (world().rank() != last) {
+    EXPECT_FALSE(reports_failure(60)) << "the last rank has said it";
+  }
+  world().barrier();
 }
 
 TEST(Distributed, SumsOverSeveralChunksToo) {

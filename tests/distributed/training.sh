@@ -2,7 +2,8 @@
 # Training as a user runs it: the same losses on any number of ranks, the same bits in every run, and a run that is
 # killed and resumed ends with the bits of one that was not.
 #
-#   training.sh LONGSTRIDE CASE        cases: ranks, divided, kill, kill_ranks, sigterm, threads, elastic, elastic_sharded
+#   training.sh LONGSTRIDE CASE        cases: ranks, divided, kill, kill_ranks, sigterm, threads, unlike, elastic,
+#                                    elastic_sharded
 #
 # LONGSTRIDE_TEST_CONTEXT: another context than 512, for a slow build.
 set -euo pipefail
@@ -86,6 +87,14 @@ case $scenario in
     OMP_NUM_THREADS=3 train 1 three
     ! grep -q 'OMP_NUM_THREADS' train.log || fail "3 threads are refused"
     same_bits whole three 20
+    ;;
+  unlike)  # ranks that were given different recipes
+    sed 's/seed: 3/seed: 4/' recipe.yaml >other.yaml
+    code=0
+    mpirun --bind-to none -n 1 "$longstride" train recipe.yaml --run unlike : -n 1 "$longstride" train other.yaml --run unlike \
+      >train.log 2>&1 || code=$?
+    [ "$code" = 2 ] && grep -q '^longstride: rank 1 (.*): train.seed is 4 on this rank, but 3 on rank 0; ' train.log ||
+      { cat train.log; fail "ranks with different recipes ended with $code"; }
     ;;
   divided)
     train 4 ranks4

@@ -143,6 +143,8 @@ TEST_F(Command, RecipesThatCannotBeReadAreRefused) {
 TEST_F(Command, WhatCannotBeTrainedIsRefused) {
   expect_refused({"train", "r.yaml", "--run", "run"},
                  "run: already holds checkpoints; continue it with --resume or choose another directory with --run");
+  expect_refused({"train", "r.yaml", "--run", "/"},
+                 "/: is the root folder, which cannot be a run; choose another directory with --run");
   expect_refused({"train", "r.yaml", "--run", "nothing", "--resume"},
                  "nothing: holds no checkpoint to resume from; start the run without --resume");
   expect_refused({"train", "r.yaml", "--set", "data.kind=audio", "--run", "a"},

@@ -118,6 +118,8 @@ after_export() {
   for file in disk/e/*.safetensors; do [ ! -e "$file" ] || is_safetensors "$file" || complain "$file is not whole"; done
   cmp -s disk/e/recipe.yaml old || "$L" plan disk/e/recipe.yaml >/dev/null 2>&1 || complain "recipe.yaml is not whole"
 }
+run_new_export() { "$L" export begun --output disk/e; }
+after_new_export() { [ -z "$(find disk -type d -empty)" ] || [ "$code" = 0 ] || [ ! -d disk/e ] || complain "an empty folder is left"; }
 before_report() { [ -e old_page ] || "$L" report begun --output old_page >/dev/null; cp old_page disk/r.html; }
 run_report() { "$L" report begun --output disk/r.html --force; }
 after_report() { kept_or_new disk/r.html old_page is_page; }
@@ -163,7 +165,7 @@ on_disk() { # on_disk KIB: the case $name on a disk of this size; skipped if the
 }
 used() { echo $(($(stat -f -c '(%b-%f)*%S/1024' disk))); } # KiB
 
-for name in ${FULL_DISK_CASES:-bytes images cifar10 audio train resume sample export report show attention reproduce}; do
+for name in ${FULL_DISK_CASES:-bytes images cifar10 audio train resume sample export new_export report show attention reproduce}; do
   ended=([0]=0 [2]=0)
   on_disk 65536
   if [ "${ended[0]}" != 1 ]; then

@@ -415,5 +415,26 @@ TEST_F(AttentionOfARun, WithoutAMemoryThereIsNothingBefore) {
             "longstride: --before is 1, but this model remembers nothing of the text before its context\n");
 }
 
+TEST_F(AttentionOfARun, AMemoryFarLongerThanTheContextIsDrawnInLongerLines) {
+  write_text(*dir / "r.yaml", recipe_of(remembering[1]));
+  const CommandResult trained =
+      run_command({"train", "r.yaml", "--run", "far", "--set", "model.memory.length=120000", "--set", "train.steps=1"},
+                  dir->path());
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  drawn("far", {"--layer", "0", "--before", "1"});
+  const std::string bytes = text_of(*dir / "drawn/layer-000-head-01-query-000003.png");
+  const Picture picture = read_png(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), "x.png");
+  EXPECT_LE(picture.rows, 258 * 20);
+}
+
+TEST_F(AttentionOfARun, PicturesThatMakeTooLargeASheetAreRefusedBeforeAnyIsWritten) {
+  std::vector<std::string> arguments = {"attention", "plain", "--output", "many", "--query"};
+  arguments.insert(arguments.end(), 40000, "5");
+  const CommandResult refused = run_command(arguments, dir->path());
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_EQ(refused.err.find("longstride: 2 heads and 40000 queries make a contact sheet of "), 0u) << refused.err;
+  EXPECT_FALSE(std::filesystem::exists(*dir / "many"));
+}
+
 }  // namespace
 }  // namespace longstride::testing

@@ -2,10 +2,12 @@
 
 #include <sys/resource.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <limits>
 #include <set>
+#include <thread>
 
 #include "framework/core/files/files.h"
 #include "framework/core/files/safetensors.h"
@@ -180,6 +182,25 @@ TEST(Checkpoint, ResumingAsASingleRankIsLoading) {
   EXPECT_EQ(loaded.bits(), expected.bits());
   EXPECT_EQ(state.step, 10);
   EXPECT_EQ(state.recipe, state_at(10).recipe);
+}
+
+TEST(Checkpoint, ARunThatReplacesItsOnlyCheckpointCanBeReadAllTheTime) {
+  const TemporaryDirectory run;
+  save(run.path(), 1);
+  std::atomic<bool> done = false;
+  std::thread training([&] {
+    for (std::int64_t step = 2; !done; ++step) save(run.path(), step, 1);
+  });
+  std::string failure;
+  SmallTraining loaded;
+  for (int i = 0; i < 300 && failure.empty(); ++i)
+    failure = user_error_of([&] {
+      read_newest_state(run.path(), false);
+      load_weights(run.path(), loaded.parameters, i % 2 == 0);
+    });
+  done = true;
+  training.join();
+  EXPECT_EQ(failure, "");
 }
 
 }  // namespace

@@ -79,7 +79,8 @@ TEST_F(RunLockTest, ASecondProcessIsRefusedWithTheNameOfTheFirst) {
 TEST_F(RunLockTest, TheLockOfAKilledProcessIsTakenAtOnce) {
   const pid_t child = holder();
   ::kill(child, SIGKILL);
-  sleep_for(0.05);  // without waitpid: a process that has ended counts as gone
+  siginfo_t end;
+  ::waitid(P_PID, static_cast<id_t>(child), &end, WEXITED | WNOWAIT);  // it stays a zombie, which counts as gone
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), RunLockTiming{3, 20}); }), "");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
@@ -138,6 +139,18 @@ TEST_F(RunLockTest, AProcessWhoseLockWasTakenNoticesAndLeavesTheOthersAlone) {
     EXPECT_NE(user_error_of([&] { held.check(); }).find("another process has taken over the run"), std::string::npos);
   }
   EXPECT_EQ(text_of(lock), lock_of_another_host(1));
+}
+
+// Whenever it is taken, even between a beat's look at the lock and its write.
+TEST_F(RunLockTest, ABeatNeverOverwritesTheLockOfAnother) {
+  for (int i = 0; i < 50; ++i) {
+    const RunLock held(directory.path(), RunLockTiming{1e-6, 0.2});
+    sleep_for(1e-4 * (i % 10));
+    put(lock_of_another_host(i));
+    ASSERT_TRUE(soon([&] { return user_error_of([&] { held.check(); }) != ""; })) << i;
+    ASSERT_EQ(text_of(lock), lock_of_another_host(i));
+    std::filesystem::remove(lock);
+  }
 }
 
 TEST_F(RunLockTest, ADeletedLockIsCreatedAgain) {

@@ -177,6 +177,8 @@ WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& cho
     throw user_error("{}: holds no checkpoint of step {}; choose from {}", run, choice.step, listed(steps));
   const auto found =
       choice.kind == CheckpointChoice::Kind::step ? std::nullopt : first_whole(run, wanted, depth, skipped);
+  if (!found && choice.kind != CheckpointChoice::Kind::step && checkpoint_steps(run) != steps)
+    return chosen_whole(run, choice, depth, warn);  // a run that trains has replaced them meanwhile
   if (warn || !found) warn_of(skipped);
   if (wanted.empty())
     throw user_error(
@@ -300,10 +302,16 @@ CheckpointState load_weights(const std::string& run, ParameterSet& parameters, b
                              const CheckpointChoice& choice) {
   const WholeCheckpoint found = chosen_whole(run, choice, Verify::checksums, true);
   const std::vector<std::string> averages = files_of(found.manifest, checkpoint_names::average);
-  if (average && !averages.empty())
-    read_average(found.directory, averages, parameters);
-  else
-    read_parameters(found.directory + "/" + checkpoint_names::model, parameters);
+  try {
+    if (average && !averages.empty())
+      read_average(found.directory, averages, parameters);
+    else
+      read_parameters(found.directory + "/" + checkpoint_names::model, parameters);
+  } catch (const UserError&) {  // a run that trains may have removed it meanwhile, in favour of a newer one
+    std::error_code absent;
+    if (choice.kind == CheckpointChoice::Kind::step || fs::exists(found.directory, absent)) throw;
+    return load_weights(run, parameters, average, choice);
+  }
   return found.manifest.state;
 }
 

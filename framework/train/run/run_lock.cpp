@@ -92,13 +92,11 @@ struct FileDescriptor {
   const int number;
 };
 
-// Nothing when there is no lock.
-std::optional<Owner> read_lock(const std::string& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.number < 0 && errno == ENOENT) return std::nullopt;
+// What an open file says, or nothing if it cannot be read.
+std::optional<Owner> read_lock(int descriptor) {
   std::string text(longest_lock, '\0');
-  const ssize_t got = file.number < 0 ? -1 : ::read(file.number, text.data(), text.size());
-  if (got < 0) throw user_error("{}: cannot be read: {}", path, std::strerror(errno));
+  const ssize_t got = descriptor < 0 ? -1 : ::read(descriptor, text.data(), text.size());
+  if (got < 0) return std::nullopt;
   text.resize(static_cast<std::size_t>(got));
   std::map<std::string, std::string> values;
   std::istringstream lines(text);
@@ -107,6 +105,15 @@ std::optional<Owner> read_lock(const std::string& path) {
       values[line.substr(0, space)] = line.substr(space + 1);
   Owner owner{values["host"], values["machine"], values["token"], 0, values["began"], text};
   owner.process = std::strtol(values["process"].c_str(), nullptr, 10);
+  return owner;
+}
+
+// Nothing when there is no lock.
+std::optional<Owner> read_lock(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.number < 0 && errno == ENOENT) return std::nullopt;
+  std::optional<Owner> owner = read_lock(file.number);
+  if (!owner) throw user_error("{}: cannot be read: {}", path, std::strerror(errno));
   return owner;
 }
 
@@ -189,19 +196,17 @@ bool RunLock::Holder::directory_is_gone() const {
   return type != fs::file_type::directory && type != fs::file_type::none && type != fs::file_type::unknown;
 }
 
-// False when the lock cannot be read or written now.
+// False when the lock cannot be read or written now. It writes to the file that it has read: if another process renames
+// its own lock to this path in between, that one is left alone, and the next beat finds it.
 bool RunLock::Holder::beat() try {
-  const std::optional<Owner> found = read_lock(path);
-  if (found && found->token != own.token) {
-    lost = true;
-    return true;
-  }
-  if (!found) return !directory_is_gone() && create();
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (descriptor < 0) return false;
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return errno == ENOENT && !directory_is_gone() && create();
+  const std::optional<Owner> found = read_lock(descriptor);
+  if (found && found->token != own.token) lost = true;
   const std::string text = lock_text(own, ++beats);
-  const bool written = ::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
-  return ::close(descriptor) == 0 && written;  // closing is what makes it visible to other hosts
+  const bool written =
+      found && !lost && ::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  return ::close(descriptor) == 0 && (written || lost);  // closing is what makes it visible to other hosts
 } catch (const UserError&) {
   return false;
 }

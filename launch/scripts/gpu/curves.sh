@@ -10,6 +10,7 @@
 # in fp32, or by more than 1% in bf16 and fp16. Runs already in OUT are kept, so the two CPU runs can be made elsewhere
 # (CPU_ONLY=1).
 set -euo pipefail
+[ $# -ge 3 ] || { echo "curves.sh: needs a program, a dataset and an output folder; see the top of the file" >&2; exit 2; }
 longstride=$1 data=$2 out=$3 steps=${4:-200}
 recipe=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)/recipes/quickstart/enwik8-4m.yaml
 

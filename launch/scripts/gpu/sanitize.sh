@@ -7,6 +7,7 @@
 #
 # Prints what each tool found and how long it took; SECONDS_EACH (120) limits one run. Exits with 1 if anything failed.
 set -uo pipefail
+[ $# -ge 1 ] || { echo "sanitize.sh: needs the program test_gpu; see the top of the file" >&2; exit 2; }
 test_gpu=$1 test_ops=$(dirname "$1")/test_ops
 shift
 tools=("$@")

@@ -12,6 +12,7 @@
 # context  sequences divided between all GPUs: loss, speed and memory compared with one GPU
 # Every program runs under a time limit. Prints the number of failures at the end.
 set -uo pipefail
+[ -d "${1:-}" ] || { echo "several_gpus.sh: needs a build folder; see the top of the file" >&2; exit 2; }
 build=$(CDPATH= cd -- "$1" && pwd)
 shift
 parts=${*:-tests command faults speed context}

@@ -12,7 +12,8 @@
 # DEVICE=cpu tries the script without a GPU. Every program runs under a time limit; `cut` alone takes at most two minutes.
 # Prints the number of failures at the end; exits with 1 if there are any.
 set -uo pipefail
-build=$(CDPATH= cd -- "$1" && pwd) || exit 2
+[ -d "${1:-}" ] || { echo "two_hosts.sh: needs a build folder; see the top of the file" >&2; exit 2; }
+build=$(CDPATH= cd -- "$1" && pwd)
 shift
 parts=${*:-doctor same cut speed}
 longstride=$build/longstride

@@ -1,0 +1,21 @@
+// Whether all ranks were started alike. Ranks that read other recipes would wait for each other for ever or, worse,
+// train one model on different data; on hosts that share no file system that takes one stale copy.
+#pragma once
+#include <map>
+#include <string>
+
+#include "datasets/dataset.h"
+#include "framework/comm/communicator.h"
+#include "launch/run/train_run.h"
+
+namespace longstride {
+
+// Names and values, as messages have them. The path of the data is left out: hosts may keep copies in different places.
+using Facts = std::map<std::string, std::string>;
+Facts facts_of(const TrainRequest& request);
+Facts facts_of(const Dataset& dataset);  // the checksums that it stores, and sizes
+
+// Every rank calls it. UserError on a rank whose facts differ from rank 0's, with the first difference.
+void check_same_on_ranks(const Facts& facts, Communicator& comm);
+
+}  // namespace longstride
