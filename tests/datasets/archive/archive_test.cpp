@@ -107,6 +107,21 @@ TEST(Archives, SayWhatIsLeftOutAsFoldersDo) {
 }
 
 // As when the archive is unpacked, but not silently.
+// A large archive takes minutes to search, during which a signal must be noticed.
+TEST(Archives, ReportTheirSearchAsFoldersDo) {
+  const Folder folder;
+  const Bytes png = encode_png(side, side, Bytes(picture, 9));
+  put_file(folder / "p/a.png", png);
+  put_file(folder / "p.tar", make_archive({{"a.png", png}}, "ustar"));
+  for (const char* input : {"p", "p.tar"}) {
+    PrepareOutput output = to(folder / "x.h5");
+    output.progress = [](std::int64_t, std::int64_t total) {
+      if (total == 0) throw user_error("stopped before the whole is known");
+    };
+    expect_user_error([&] { prepare_images(images_config({folder / input}), output); }, "stopped before the whole");
+  }
+}
+
 TEST(Archives, SayHowManyFilesLaterOnesReplace) {
   const Folder folder;
   const Bytes pixels = random_bytes(picture, 9), png = encode_png(side, side, pixels, {});
