@@ -89,6 +89,7 @@ std::string recognised_format(const Blob& blob) {
       {"\x1f\x9d"sv, "compress"},
       {"PK\x03\x04"sv, "zip"},
       {"PK\x05\x06"sv, "zip"},  // without files
+      {"PK\x07\x08PK\x03\x04"sv, "split zip"},
       {"\x28\xb5\x2f\xfd"sv, "zstd"},
       {"\x80\x02"sv, "pickle"},
       {"\x80\x03"sv, "pickle"},

@@ -134,11 +134,13 @@ NpyHeader read_npy_header(ByteStream& stream) {
   std::string text(length, '\0');
   stream.read(text.data(), length);
   NpyHeader header = HeaderParser(text, stream.name()).parse();
+  // numpy.uint8 cuts fractions off: floats from 0 to 1 would become black.
+  const bool whole = header.descr.find_first_of("biu") != std::string::npos;
   if (header.descr != "|u1" || header.fortran_order)
-    throw user_error(
-        "{}: holds {}{}, but pictures are uint8 (|u1) in C order; convert it with "
-        "numpy.ascontiguousarray(x, numpy.uint8)",
-        stream.name(), header.descr, header.fortran_order ? " in Fortran order" : "");
+    throw user_error("{}: holds {}{}, but pictures are uint8 (|u1) in C order; convert it with {}", stream.name(),
+                     header.descr, header.fortran_order ? " in Fortran order" : "",
+                     whole ? "numpy.ascontiguousarray(x, numpy.uint8)"
+                           : "numpy.rint(x).astype(numpy.uint8), after scaling it to 0 to 255");
   std::uint64_t bytes = 1;
   for (const std::int64_t size : header.shape)
     if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes))

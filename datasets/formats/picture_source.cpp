@@ -234,6 +234,11 @@ bool is_array(const std::string& path, const std::string& format) {
   return extension == "npy" || extension == "npz" || format == "NumPy";
 }
 
+// Lets the user see, and stop, the search of a large input.
+void looked_at(const PictureRules& rules, std::uint64_t bytes) {
+  if (rules.progress) rules.progress(static_cast<std::int64_t>(bytes), 0);
+}
+
 UserError both_kinds(const std::string& path, const std::string& array) {
   return user_error("{}: holds both pictures and arrays ({}); give one or the other", path, array);
 }
@@ -246,8 +251,10 @@ std::unique_ptr<PictureSource> open_archive_of_pictures(const std::string& path,
   const auto take = [&](Members& members, const std::string& name, const Member& member) {
     replaced += members.insert_or_assign(name, member).second ? 0 : 1;
   };
+  std::uint64_t sum = 0;
   const auto archive = open_archive(blob);
   for (std::int64_t entry = 0; archive->next(); ++entry) {
+    looked_at(rules, sum += archive->left());
     const std::string name = unpacked_name(archive->member());
     if (name.starts_with('.') || name.find("/.") != std::string::npos) continue;  // hidden, like macOS's ._x
     const Member member = {entry, archive->left()};
@@ -276,8 +283,10 @@ std::unique_ptr<PictureSource> open_archive_of_pictures(const std::string& path,
 std::vector<std::unique_ptr<PictureSource>> open_folder(const std::string& path, const PictureRules& rules) {
   std::vector<std::string> pictures, arrays;
   LeftOut others;
+  std::uint64_t sum = 0;
   for (const std::string& file : files_under(path)) {
     const FileBlob blob(file);
+    looked_at(rules, sum += blob.size());
     BlobStream content(blob);
     if (is_picture(file, content))
       pictures.push_back(file);

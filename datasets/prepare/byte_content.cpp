@@ -27,7 +27,7 @@ constexpr std::uint64_t harmless_bytes = std::uint64_t{64} << 20;  // allowed wh
 std::string packed_format(const std::uint8_t* head, std::size_t count) {
   const std::string format = recognised_format(MemoryBlob("", head, count));
   for (const char* packed :
-       {"tar", "gzip", "xz", "bzip2", "zstd", "zip", "7z", "lz4", "lzma", "lzip", "rar", "compress"})
+       {"tar", "gzip", "xz", "bzip2", "zstd", "zip", "split zip", "7z", "lz4", "lzma", "lzip", "rar", "compress"})
     if (format == packed) return format;
   return "";
 }
@@ -71,7 +71,7 @@ class ArchivedFiles {
   bool next() {
     while (archive_->next()) {
       if (is_hidden(archive_->member())) continue;
-      if (!names_.insert(archive_->member()).second)
+      if (!names_.insert(std::filesystem::path("/" + archive_->member()).lexically_normal()).second)
         throw user_error("{}: holds two files named '{}'; unpack it to a folder and use that", blob_.name(),
                          archive_->member());
       return true;
@@ -198,6 +198,12 @@ Packing stated_packing(const Blob& blob) {
 }
 
 }  // namespace
+
+bool named_like_packed(const std::string& name) {
+  constexpr std::string_view extensions[] = {"zip",  "gz",  "tgz", "xz",  "txz", "bz2", "tbz",  "tbz2", "zst",
+                                             "tzst", "tar", "7z",  "rar", "lz4", "lz",  "lzma", "z"};
+  return std::find(std::begin(extensions), std::end(extensions), lower_extension(name)) != std::end(extensions);
+}
 
 Packing packing_of(const Blob& blob) {
   try {

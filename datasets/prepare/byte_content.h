@@ -16,6 +16,9 @@ struct Packing {
   bool none() const { return compression.empty() && !archive; }
 };
 
+// Whether the name ends like a packed file's: ".zip", ".gz" ..
+bool named_like_packed(const std::string& name);
+
 // UserError if the blob is packed in a way that is not unpacked, such as 7z or twice, or only looks packed.
 Packing packing_of(const Blob& blob);
 

@@ -167,8 +167,12 @@ void write_about(const OutputFile& output, const DatasetInfo& info, const std::s
 }  // namespace
 
 struct DatasetWriter::State {
-  State(const std::string& output_path, const DatasetInfo& about)
-      : path(output_path), info(about), file(output_path), output(std::in_place, output_path, file.temporary_path()) {}
+  State(const std::string& output_path, const DatasetInfo& about, bool replaces)
+      : path(output_path),
+        info(about),
+        replace(replaces),
+        file(output_path),
+        output(std::in_place, output_path, file.temporary_path()) {}
 
   // Reads the file before it is published.
   void verify() const {
@@ -186,6 +190,7 @@ struct DatasetWriter::State {
 
   std::string path;
   DatasetInfo info;
+  bool replace;  // a file of that name
   AtomicFile file;
   std::optional<OutputFile> output;
   std::array<Column, 3> splits, labels;
@@ -223,6 +228,8 @@ void check_output(const std::string& path, bool replace, const std::vector<std::
   std::error_code failure;
   const bool exists = std::filesystem::exists(path, failure);
   if (failure) throw user_error("{}: cannot be written: {}; choose another {}", path, failure.message(), option);
+  if (std::filesystem::path(path).filename().empty() || std::filesystem::is_directory(path, failure))
+    throw user_error("{}: is a folder; give {} the name of a file in it", path, option);
   if (!replace && exists)
     throw user_error("{}: already exists; choose another {}, or replace it with --force", path, option);
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -233,7 +240,7 @@ void check_output(const std::string& path, bool replace, const std::vector<std::
 
 DatasetWriter::DatasetWriter(const std::string& path, const DatasetInfo& info, bool replace) {
   check_output(path, replace, {});
-  state_ = std::make_unique<State>(path, info);
+  state_ = std::make_unique<State>(path, info, replace);
   State& s = *state_;
   for (std::size_t i = 0; i < 3; ++i) s.splits[i].create(*s.output, split_names[i], info.image_bytes(), false);
   s.sources.create(*s.output, "sources", 0, true);
@@ -290,7 +297,7 @@ void DatasetWriter::commit(const std::string& split_rule) {
     s.output->close();
   }
   s.verify();
-  s.file.commit();
+  s.file.commit(s.replace);
 }
 
 }  // namespace longstride

@@ -37,8 +37,8 @@ class DatasetWriter {
   std::unique_ptr<State> state_;
 };
 
-// UserError if `path`, the value of `option`, exists and may not be replaced, is one of the inputs, which would be
-// lost, or is below what is not a folder. Call it before long work.
+// UserError if `path`, the value of `option`, exists and may not be replaced, is a folder, is one of the inputs,
+// which would be lost, or is below what is not a folder. Call it before long work.
 void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs,
                   const char* option = "--output");
 

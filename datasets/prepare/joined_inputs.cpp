@@ -81,6 +81,7 @@ JoinedInputs::JoinedInputs(const PrepareBytesConfig& config, const PrepareOutput
     const auto blob = open(input);
     input.file_bytes = static_cast<std::int64_t>(blob->size());
     if (!config.raw) input.packing = packing_of(*blob);
+    input.misnamed = !config.raw && input.packing.none() && blob->size() > 0 && named_like_packed(input.path);
     work += input.file_bytes * (input.packing.none() ? 1 : 2);
   }
   progress_.emplace(output.progress, work);
@@ -139,6 +140,15 @@ std::string JoinedInputs::packed_note() const {
   if (count > 1) name += fmt::format(" and {} more packed input(s)", thousands(count - 1));
   return fmt::format("{}: {} bytes, which unpack to {}{}", name, thousands(files), thousands(unpacked),
                      links > 0 ? fmt::format("; {} link(s) to other files are left out", thousands(links)) : "");
+}
+
+std::string JoinedInputs::misnamed_note() const {
+  const auto misnamed = [](const Input& input) { return input.misnamed; };
+  const auto first = std::find_if(inputs_.begin(), inputs_.end(), misnamed);
+  if (first == inputs_.end()) return "";
+  const auto more = std::count_if(first + 1, inputs_.end(), misnamed);
+  return fmt::format("{}{}: named like a packed file, but does not begin like one; the bytes are used as they are",
+                     first->path, more > 0 ? fmt::format(" and {} more input(s)", thousands(more)) : "");
 }
 
 void JoinedInputs::open_next() {

@@ -26,6 +26,8 @@ class JoinedInputs {
   const std::string& name() const { return name_; }  // of all, for messages
   // One sentence about the packed inputs; empty without any.
   std::string packed_note() const;
+  // One sentence about inputs that are named like packed files and are none; empty without any.
+  std::string misnamed_note() const;
 
   // The next `count` bytes, which must be there. UserError if an input has changed since it was measured.
   void read(std::uint8_t* out, std::size_t count);
@@ -37,6 +39,7 @@ class JoinedInputs {
     std::string path;    // "-": standard input
     bool named = false;  // by the user, rather than found in a folder
     Packing packing;
+    bool misnamed = false;
     std::int64_t file_bytes = 0, bytes = 0, links = 0;
   };
   struct Current;

@@ -10,8 +10,8 @@
 
 namespace longstride {
 
-// Called often with the bytes of input done and in total (0: not known yet); an exception stops the work and leaves
-// nothing behind.
+// Called often with the bytes of input done and in total (0: not known yet, while it is looked at); an exception stops
+// the work and leaves nothing behind.
 using PrepareProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 // Counts the bytes done and reports progress.
@@ -28,7 +28,7 @@ class InputProgress {
   std::int64_t total_, done_ = 0;
 };
 
-// Receives notes for the user about the input, one sentence per call, before the work starts.
+// Receives notes for the user about the input, one sentence per call.
 using PrepareNote = std::function<void(const std::string& sentence)>;
 
 struct PrepareOutput {
@@ -36,6 +36,11 @@ struct PrepareOutput {
   bool replace = false;  // a file of that name may be replaced
   PrepareProgress progress = {};
   PrepareNote note = {};  // may be empty
+
+  // Reports `bytes` of input that were looked at before the total is known.
+  void looked_at(std::int64_t bytes) const {
+    if (progress) progress(bytes, 0);
+  }
 };
 
 struct PrepareBytesConfig {

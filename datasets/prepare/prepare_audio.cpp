@@ -2,6 +2,7 @@
 // boundaries between them are stored.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <string_view>
 
@@ -34,34 +35,38 @@ bool named_like_sound(const std::string& path) {
   return std::find(std::begin(extensions), std::end(extensions), lower_extension(path)) != std::end(extensions);
 }
 
-std::vector<std::string> sound_files(const std::string& folder, bool skip_others, const PrepareNote& note) {
+std::vector<std::string> sound_files(const std::string& folder, bool skip_others, const PrepareOutput& output) {
   std::vector<std::string> found;
   LeftOut others;
-  for (const std::string& path : files_under(folder))
+  for (const std::string& path : files_under(folder)) {
+    output.looked_at(0);
     if (named_like_sound(path) || begins_like_sound(path))
       found.push_back(path);
     else
       others.add(path);
+  }
   if (found.empty()) throw user_error("{}: holds no sound files; give a folder of WAV, FLAC, Ogg or MP3 files", folder);
-  others.report(folder, found, "sound files", skip_others, note);
+  others.report(folder, found, "sound files", skip_others, output.note);
   return found;
 }
 
 std::vector<Track> find_tracks(const std::vector<std::string>& inputs, SplitId split, bool skip_others,
-                               const PrepareNote& note) {
+                               const PrepareOutput& output) {
   std::vector<std::string> paths;
   for (const std::string& input : inputs) {
     if (!is_folder(input)) {
       paths.push_back(input);
       continue;
     }
-    for (std::string& path : sound_files(input, skip_others, note)) paths.push_back(std::move(path));
+    for (std::string& path : sound_files(input, skip_others, output)) paths.push_back(std::move(path));
   }
   std::vector<Track> tracks;
+  std::int64_t sum = 0;
   for (const std::string& path : paths) {
     const auto file = open_audio(path);
     const double seconds = static_cast<double>(file->frames()) / static_cast<double>(file->rate());
     tracks.push_back({path, bytes_of_files({path}), seconds, split});
+    output.looked_at(sum += tracks.back().bytes);
   }
   return tracks;
 }
@@ -87,7 +92,31 @@ void divide(std::vector<Track>& tracks, const std::array<double, 3>& fractions, 
   }
 }
 
-void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, InputProgress& progress) {
+// Samples beyond full scale, which mu-law has no levels for: of files of floats, and of decoders that overshoot.
+class Clipping {
+ public:
+  void add(const std::string& path, float peak) {
+    if (peak <= 1) return;
+    ++files_;
+    if (peak <= peak_) return;
+    peak_ = peak;
+    loudest_ = path;
+  }
+  void report(const PrepareNote& note) const {
+    if (files_ == 0 || !note) return;
+    note(fmt::format("{}: reaches {:.4g} times full scale, the most of {} file(s) that are beyond it and are clipped{}",
+                     loudest_, peak_, thousands(files_),
+                     peak_ > 2 ? "; if they hold whole numbers as floats, divide them by full scale first" : ""));
+  }
+
+ private:
+  std::int64_t files_ = 0;
+  float peak_ = 1;
+  std::string loudest_;
+};
+
+// Returns the largest magnitude of its samples.
+float copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, InputProgress& progress) {
   constexpr std::int64_t at_once = 1 << 15;
   const auto file = open_audio(track.path);
   const auto resampler = file->rate() == rate ? nullptr : make_resampler(file->rate(), rate);
@@ -101,7 +130,9 @@ void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, In
     written += count;
   };
   std::int64_t done = 0, told = 0;
+  float peak = 0;
   for (std::int64_t got; (got = file->read(mono.data(), at_once)) > 0;) {
+    for (std::int64_t i = 0; i < got; ++i) peak = std::max(peak, std::abs(mono[static_cast<std::size_t>(i)]));
     if (resampler != nullptr) {
       resampler->process(mono.data(), got, resampled);
       write(resampled.data(), resampled.size());
@@ -123,9 +154,10 @@ void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, In
                      thousands(done), thousands(file->rate()), thousands(rate));
   writer.end_file(track.split);
   writer.add_source({track.path, track.bytes, sha256_of_file(track.path)});
+  return peak;
 }
 
-std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& rule, const PrepareNote& note) {
+std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& rule, const PrepareOutput& output) {
   if (config.inputs.empty()) throw user_error("--input is needed: a folder of sound files, or the files");
   if (config.rate < 1000 || config.rate > 192000)
     throw user_error("--rate is {}, but must be 1,000 to 192,000 samples per second", config.rate);
@@ -134,7 +166,7 @@ std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& ru
         "--split is '{}', but sound is divided by file; give fractions of the duration such as 0.8,0.1,0.1",
         rule.text());
   check_distinct(config.inputs);
-  std::vector<Track> tracks = find_tracks(config.inputs, SplitId::train, config.skip_others, note);
+  std::vector<Track> tracks = find_tracks(config.inputs, SplitId::train, config.skip_others, output);
   if (!config.splits_given()) divide(tracks, rule.fractions(), config.seed);
   if (!config.split.empty()) {
     SplitCounts files{};
@@ -143,7 +175,7 @@ std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& ru
   }
   for (const auto& [inputs, split] :
        {std::pair{&config.valid_inputs, SplitId::valid}, {&config.test_inputs, SplitId::test}})
-    for (Track& track : find_tracks(*inputs, split, config.skip_others, note)) tracks.push_back(std::move(track));
+    for (Track& track : find_tracks(*inputs, split, config.skip_others, output)) tracks.push_back(std::move(track));
   std::vector<std::string> paths;
   for (const Track& track : tracks) paths.push_back(track.path);
   check_distinct(paths);
@@ -155,7 +187,7 @@ std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& ru
 void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output) {
   const SplitRule rule = SplitRule::of(config, "0.8,0.1,0.1");
   check_output(output.path, output.replace, {});
-  const std::vector<Track> tracks = collect(config, rule, output.note);
+  const std::vector<Track> tracks = collect(config, rule, output);
   std::vector<std::string> inputs;
   for (const Track& track : tracks) inputs.push_back(track.path);
   check_output(output.path, output.replace, inputs);
@@ -168,7 +200,9 @@ void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output
   std::int64_t total = 0;
   for (const Track& track : tracks) total += track.bytes;
   InputProgress progress(output.progress, total);
-  for (const Track& track : tracks) copy_track(track, config.rate, writer, progress);
+  Clipping clipping;
+  for (const Track& track : tracks) clipping.add(track.path, copy_track(track, config.rate, writer, progress));
+  clipping.report(output.note);
   const std::string files = fmt::format("{} train, {} valid, {} test", writer.files(SplitId::train),
                                         writer.files(SplitId::valid), writer.files(SplitId::test));
   writer.commit(config.splits_given() ? "files by the inputs given: " + files

@@ -20,7 +20,8 @@ void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output
   DatasetInfo info;
   info.kind = DataKind::bytes;
   DatasetWriter writer(output.path, info, output.replace);
-  if (const std::string note = inputs.packed_note(); output.note && !note.empty()) output.note(note);
+  for (const std::string& note : {inputs.misnamed_note(), inputs.packed_note()})
+    if (output.note && !note.empty()) output.note(note);
   std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
   for (std::size_t s = 0; s < 3; ++s) {
     for (std::int64_t left = counts[s]; left > 0;) {

@@ -89,8 +89,8 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
   const SplitRule rule = SplitRule::of(config, "0.9,0.05,0.05");
   const std::vector<std::string> inputs = check_config(config);
   check_output(output.path, output.replace, inputs);
-  const PictureRules rules = {config.side, config.convert_grey, config.skip_others,
-                              output.note, config.fit,          config.alpha};
+  const PictureRules rules = {config.side, config.convert_grey, config.skip_others, output.note,
+                              config.fit,  config.alpha,        output.progress};
   const std::array<Group, 3> groups = {open_group(config.inputs, rules), open_group(config.valid_inputs, rules),
                                        open_group(config.test_inputs, rules)};
   for (const Group& group : groups)

@@ -31,7 +31,7 @@ class PrepareLine {
     const double interval = terminal_ ? 0.1 : 10.0;
     if (std::chrono::duration<double>(now - drawn_).count() < interval) return;
     drawn_ = now;
-    if (total == 0) return print(fmt::format("prepare: {:.1f} MB received", static_cast<double>(done) / 1e6));
+    if (total == 0) return print(fmt::format("prepare: {:.1f} MB looked at", static_cast<double>(done) / 1e6));
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double left = done > 0 ? seconds * static_cast<double>(total - done) / static_cast<double>(done) : 0;
     print(fmt::format("prepare {:.1f}/{:.1f} MB, {} left", static_cast<double>(done) / 1e6,

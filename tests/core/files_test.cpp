@@ -47,6 +47,20 @@ TEST(AtomicFile, ReplacesTheOldContent) {
   EXPECT_EQ(read_file(directory / "x"), "new");
 }
 
+TEST(AtomicFile, WithoutReplacingKeepsWhatHasAppeared) {
+  const TemporaryDirectory directory;
+  {
+    AtomicFile late(directory / "x"), only(directory / "y");
+    late.write("late", 4);
+    write_file_atomically(directory / "x", "first");
+    EXPECT_EQ(user_error_of([&] { late.commit(false); }),
+              directory / "x: was written by another program in the meantime, and is kept; choose another name");
+    only.commit(false);
+  }
+  EXPECT_EQ(read_file(directory / "x"), "first");
+  EXPECT_EQ(names_in(directory.path()), (std::set<std::string>{"x", "y"}));
+}
+
 TEST(AtomicFile, SaysWhyItCannotBeWritten) {
   const TemporaryDirectory directory;
   EXPECT_EQ(user_error_of([&] { AtomicFile file(directory / "none/x"); }),

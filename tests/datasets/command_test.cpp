@@ -106,6 +106,8 @@ TEST(PrepareCommand, RefusesMistakesInOneSentence) {
       {"prepare bytes " + in + " --output " + (folder / std::string(300, 'n')),
        "cannot be written: File name too long"},
       {"prepare bytes " + in + " --output -", "-: names no file to write"},
+      {"prepare bytes " + in + " --output " + folder.path(), "is a folder; give --output the name of a file in it"},
+      {"prepare bytes " + in + " --force --output " + (folder / "new/"), "new/: is a folder; give --output the name"},
       {"prepare bytes --input <(echo a) " + out, "is a pipe or a device; give what it yields as standard input"},
       {"prepare cifar10 " + in + out + " --seed -1", "--seed"},
       {"prepare cifar10 " + in + out, "must have a multiple of 3,073"},
@@ -127,6 +129,7 @@ TEST(PrepareCommand, RefusesMistakesInOneSentence) {
     EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 1) << arguments << ": " << outcome.text;
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "new"));
   EXPECT_EQ(get_file(folder / "there.h5"), Bytes{1});
   EXPECT_FALSE(folder.holds_temporaries());
 }

@@ -176,7 +176,7 @@ TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
       {"short.npy", "needs 192 bytes, but 384 follow"},
       {"huge.npy", "impossible shape"},
       {"negative.npy", "damaged .npy header"},
-      {"float.npy", "holds <f4, but pictures are uint8"},
+      {"float.npy", "holds <f4, but pictures are uint8 (|u1) in C order; convert it with numpy.rint(x)"},
       {"fortran.npy", "in Fortran order"},
       {"none.npy", "holds no picture"},
       {"text.npy", "is not a .npy file"},

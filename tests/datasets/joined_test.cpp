@@ -168,6 +168,34 @@ TEST(PrepareCommand, MakesTheFoldersOfItsOutput) {
   }
 }
 
+// Two commands that began at the same time: neither has --force, so the second must not replace what the first wrote.
+TEST(JoinedInputs, KeepADatasetThatAppearsWhileTheyAreRead) {
+  const Folder folder;
+  put_file(folder / "a", words(3000, 1));
+  PrepareOutput output = to(folder / "x.h5");
+  output.progress = [&](std::int64_t, std::int64_t) { put_file(folder / "x.h5", {1}); };
+  expect_user_error([&] { prepare_bytes({{folder / "a"}}, output); }, "x.h5: was written by another program");
+  EXPECT_EQ(get_file(folder / "x.h5"), Bytes{1});
+  EXPECT_FALSE(folder.holds_temporaries());
+  output.replace = true;
+  prepare_bytes({{folder / "a"}}, output);
+  EXPECT_EQ(all_bytes(folder / "x.h5"), words(3000, 1));
+}
+
+TEST(PrepareCommand, SaysWhichFilesOnlyHaveNamesOfPackedOnes) {
+  const Folder folder;
+  put_file(folder / "p/a.ZIP", words(3000, 1));  // as a page that says that there is no such file
+  put_file(folder / "p/b.tar.gz", words(3000, 2));
+  put_file(folder / "p/empty.xz", {});
+  put_file(folder / "p/raw.txt", words(3000, 3));
+  const std::string prepare = fmt::format("prepare bytes --force --input {0}/p --output {0}/x.h5", folder.path());
+  const std::string note = folder / "p/a.ZIP and 1 more input(s): named like a packed file, but does not begin like one";
+  const Outcome noted = call(prepare), raw = call(prepare + " --raw");
+  EXPECT_EQ(noted.code, 0) << noted.text;
+  EXPECT_NE(noted.text.find(note), std::string::npos) << noted.text;
+  EXPECT_EQ(raw.text.find("named like"), std::string::npos) << raw.text;
+}
+
 TEST(PrepareCommand, LeavesNoFoldersWhenItFails) {
   const Folder folder;
   put_file(folder / "a", words(3000, 1));

@@ -12,6 +12,7 @@ struct PictureRules {
   PrepareNote note = {};      // is told what is left out or changed; may be empty
   PictureFit fit = PictureFit::exact;
   PictureAlpha alpha = PictureAlpha::refuse;
+  PrepareProgress progress = {};  // is told what has been looked at, before the total is known; may be empty
 };
 
 // Turned upright, as the orientation says.

@@ -1,5 +1,6 @@
 #include "datasets/formats/sound/stated_length.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -97,7 +98,39 @@ class StatedLength {
 
   void check_data(const Chunks& layout) {
     const auto chunk = find_chunk(layout, layout.data);
-    if (chunk.has_value() && chunk->size != (layout.size == 4 ? unknown : long_unknown)) expect(chunk->at, chunk->size);
+    if (!chunk.has_value() || chunk->size == (layout.size == 4 ? unknown : long_unknown)) return;
+    expect(chunk->at, chunk->size);
+    check_rest(layout, *chunk);
+  }
+
+  // After the samples there may be chunks, a tag, padding and a little of anything. More samples would be lost: those
+  // of a recording of over 4 GiB, whose size a header of 32 bits counts from 0 again, or of a second file.
+  void check_rest(const Chunks& layout, const Chunk& samples) {
+    constexpr std::uint64_t little = 4096;
+    const std::uint64_t end = samples.at + samples.size;
+    bool known = false;
+    for (const std::uint64_t at : {end, end + (layout.align - end % layout.align) % layout.align}) {
+      const std::string_view name = file_.at(start_ + at, 4);
+      for (const std::string_view whole : {"RIFF"sv, "RIFX"sv, "RF64"sv, "FORM"sv, "riff"sv, "caff"sv})
+        if (name == whole) throw several_recordings(file_.blob(), start_ + at);
+      known = known || name.starts_with("ID3") || name.starts_with("TAG") ||
+              std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c <= '~'; });
+    }
+    const bool letters = layout.name == 4;  // rather than a binary identifier
+    if (known || !letters || end + little >= left_ || is_zero_from(end)) return;
+    throw user_error(
+        "{}: its header counts {} bytes of samples, but {} more follow, which are no chunk; repair its header, or "
+        "convert the file to FLAC",
+        file_.blob().name(), thousands(static_cast<std::int64_t>(samples.size)),
+        thousands(static_cast<std::int64_t>(left_ - end)));
+  }
+
+  bool is_zero_from(std::uint64_t at) {
+    constexpr std::size_t piece = 1 << 16;
+    for (; at < left_; at += piece)
+      for (const char byte : file_.at(start_ + at, piece))
+        if (byte != 0) return false;
+    return true;
   }
 
   // A chunk ds64 has the sizes that need more than 32 bits: of the file, and of the samples.
@@ -108,7 +141,9 @@ class StatedLength {
     if (whole.has_value()) expect(8, *whole);
     const auto data = find_chunk(riff, riff.data);
     if (!data.has_value()) return;
-    expect(data->at, data->size == unknown ? samples.value_or(0) : data->size);
+    const Chunk chunk = {data->at, data->size == unknown ? samples.value_or(0) : data->size};
+    expect(chunk.at, chunk.size);
+    check_rest(riff, chunk);
   }
 
   void wave64() {

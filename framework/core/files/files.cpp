@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <cstdio>  // renameat2
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -32,6 +32,16 @@ void sync_directory(const std::string& path) {
 
 std::int64_t modified_at(const struct stat& status) {
   return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+// Gives a file its name unless that exists: 0, or the error. Network file systems cannot rename so, but link; some
+// others can do neither, and are asked before.
+int rename_to_new(const char* from, const char* to) {
+  if (::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;
+  if (::link(from, to) == 0) return ::unlink(from) == 0 ? 0 : errno;
+  if (errno == EEXIST || ::access(to, F_OK) == 0) return EEXIST;
+  return ::rename(from, to) == 0 ? 0 : errno;
 }
 
 void remove_quietly(const std::string& path) {
@@ -101,15 +111,25 @@ void AtomicFile::write(const void* bytes, std::size_t count) {
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(bool replace) {
   LONGSTRIDE_CHECK(!committed_, "{} is committed twice", path_);
   const bool file = !output_.stream;
   if (file && ::fsync(descriptor_) != 0) fail(path_, "flush to disk", errno);
   open_late();
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail(path_, "close", errno);
-  if (file && ::rename(temporary_.c_str(), output_.path.c_str()) != 0) fail(path_, "rename the finished file", errno);
+  if (file) give_name(replace);
   committed_ = true;
   if (file) sync_directory(directory_of(output_.path));
+}
+
+void AtomicFile::give_name(bool replace) {
+  const char *from = temporary_.c_str(), *to = output_.path.c_str();
+  if (replace && ::rename(from, to) != 0) fail(path_, "rename the finished file", errno);
+  const int error = replace ? 0 : rename_to_new(from, to);
+  if (error == EEXIST)
+    throw user_error("{}: was written by another program in the meantime, and is kept; choose another name",
+                     printable(path_));
+  if (error != 0) fail(path_, "rename the finished file", error);
 }
 
 void write_file_atomically(const std::string& path, std::string_view content) {

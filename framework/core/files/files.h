@@ -31,12 +31,13 @@ class AtomicFile {
   // Where the content is until commit(), for libraries that write files themselves. They must not replace that file.
   // UserError if the path names a stream.
   const std::string& temporary_path() const;
-  // Flushes to disk and renames to the final name, replacing what is there.
-  void commit();
+  // Flushes to disk and renames to the final name. What is there is replaced, or a UserError.
+  void commit(bool replace = true);
 
  private:
   void create_temporary();
   void open_late();
+  void give_name(bool replace);
 
   std::string path_;  // as the user gave it
   OutputPath output_;

@@ -106,6 +106,21 @@ TEST(Archives, SayWhatIsLeftOutAsFoldersDo) {
   }
 }
 
+// A large archive takes minutes to search, during which a signal must be noticed.
+TEST(Archives, ReportTheirSearchAsFoldersDo) {
+  const Folder folder;
+  const Bytes png = encode_png(side, side, Bytes(picture, 9), {});
+  put_file(folder / "p/a.png", png);
+  put_file(folder / "p.tar", make_archive({{"a.png", png}}, "ustar"));
+  for (const char* input : {"p", "p.tar"}) {
+    PrepareOutput output = to(folder / "x.h5");
+    output.progress = [](std::int64_t, std::int64_t total) {
+      if (total == 0) throw user_error("stopped before the whole is known");
+    };
+    expect_user_error([&] { prepare_images(config_of({folder / input}), output); }, "stopped before the whole");
+  }
+}
+
 // As when the archive is unpacked, but not silently.
 TEST(Archives, SayHowManyFilesLaterOnesReplace) {
   const Folder folder;

@@ -143,6 +143,26 @@ TEST(PackedInputs, AreRefusedWhenTheyAreTarArchivesWithoutFiles) {
   EXPECT_TRUE(all_bytes(folder / "x.h5") == zeros);
 }
 
+// The first part of a zip archive in several files begins with a mark of its own.
+TEST(PackedInputs, AreRefusedWhenTheyArePartsOfAZip) {
+  const Folder folder;
+  Bytes part = {'P', 'K', 7, 8};
+  const Bytes zip = make_archive({{"a", random_bytes(3000, 1)}}, "zip");
+  part.insert(part.end(), zip.begin(), zip.end());
+  expect_refusal(folder, "a.z01", part, "is compressed (split zip), so a model would learn its codes; unpack it first");
+  expect_refusal(folder, "a.tar", make_archive({{"a.z01", part}}, "ustar"), "a.z01: is packed itself (split zip)");
+  expect_nothing_left(folder);
+}
+
+// "./a" and "a" are unpacked to one file.
+TEST(PackedInputs, AreRefusedWhenTwoFilesHaveOneName) {
+  const Folder folder;
+  for (const char* other : {"p/a", "./p/a", "p//a", "q/../p/a"})
+    expect_refusal(folder, "a.tar", make_archive({{"p/a", Bytes(9, 1)}, {other, Bytes(9, 2)}}, "ustar"),
+                   "holds two files named '");
+  expect_nothing_left(folder);
+}
+
 // tar writes a file once and each further name of it as a link.
 TEST(PackedInputs, SayHowManyLinksAreLeftOut) {
   const Folder folder;

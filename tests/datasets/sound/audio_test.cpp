@@ -180,6 +180,38 @@ TEST(PrepareAudio, TakesTheSplitsGiven) {
   EXPECT_EQ(dataset->split("test")->length(0), 300);
 }
 
+// Whole numbers stored as floats would become a square wave without a word.
+TEST(PrepareAudio, SaysWhichSamplesAreClipped) {
+  const Folder folder;
+  constexpr int floats = SF_FORMAT_WAV | SF_FORMAT_FLOAT;
+  write_sound(folder / "p/full.wav", floats, 8000, 1, {-1, 1, 0});
+  PrepareAudioConfig config;
+  config.inputs = {folder / "p"};
+  config.rate = 8000;
+  std::string notes;
+  PrepareOutput output = to(folder / "x.h5", true);
+  output.note = [&](const std::string& note) { notes += note + "\n"; };
+  prepare_audio(config, output);
+  EXPECT_EQ(notes, "");
+  write_sound(folder / "p/a.wav", floats, 8000, 1, {0, -1.25f, 0.5f});
+  write_sound(folder / "p/loud.wav", floats, 8000, 1, {0, 3000, 0});
+  prepare_audio(config, output);
+  EXPECT_EQ(notes, folder / "p/loud.wav: reaches 3000 times full scale, the most of 2 file(s) that are beyond it and "
+                            "are clipped; if they hold whole numbers as floats, divide them by full scale first\n");
+}
+
+TEST(PrepareAudio, ReportsTheSearchOfItsInputs) {
+  const Folder folder;
+  write_sound(folder / "p/a.flac", flac, 8000, 1, tone(440, 8000, 3000));
+  PrepareAudioConfig config;
+  config.inputs = {folder / "p"};
+  PrepareOutput output = to(folder / "x.h5");
+  output.progress = [](std::int64_t, std::int64_t total) {
+    if (total == 0) throw user_error("stopped before the whole is known");
+  };
+  expect_user_error([&] { prepare_audio(config, output); }, "stopped before the whole is known");
+}
+
 TEST(PrepareAudio, DecodesBackToSound) {
   const Folder folder;
   const auto sound = tone(440, 12000, 6000);

@@ -156,6 +156,39 @@ TEST(StatedLengths, RefusesADataChunkBeyondTheEnd) {
   }
 }
 
+// A size of 32 bits counts from 0 again after 4 GiB, and libsndfile reads what it counts.
+TEST(StatedLengths, RefusesSamplesThatTheHeaderDoesNotCount) {
+  for (const int format : {SF_FORMAT_WAV, SF_FORMAT_AIFF, SF_FORMAT_CAF}) {
+    Bytes file = encoded_sound(format | SF_FORMAT_PCM_16);
+    const std::string name = format == SF_FORMAT_AIFF ? "SSND" : "data";
+    const auto size = std::search(file.begin(), file.end(), name.begin(), name.end()) + 4;
+    const int byte = format == SF_FORMAT_WAV ? 1 : format == SF_FORMAT_AIFF ? 2 : 6;  // the second lowest
+    Bytes fewer = file;
+    fewer[static_cast<std::size_t>(size - file.begin() + byte)] -= 40;  // 40 x 256 bytes
+    expect_refused(fewer, " more follow, which are no chunk; repair its header");
+  }
+}
+
+// Chunks, tags and padding are no samples.
+TEST(StatedLengths, AcceptsWhatOftenFollowsSamples) {
+  const Bytes file = encoded_sound(SF_FORMAT_WAV | SF_FORMAT_PCM_16);
+  Bytes list = {'L', 'I', 'S', 'T', 0, 16, 0, 0}, tag = {'T', 'A', 'G', 0}, zeros(9000, 0), junk(4000, 7);
+  list.resize(8 + 4096, 'x'), tag.resize(9000, 1);
+  for (const Bytes& rest : {list, tag, zeros, junk}) EXPECT_EQ(samples_of(joined(file, rest)), sound_length);
+  Bytes odd = encoded_sound(SF_FORMAT_WAV | SF_FORMAT_PCM_U8, sound_length - 1);  // with a byte of padding
+  odd.pop_back();  // which some programs forget
+  odd[4] -= 1;
+  EXPECT_EQ(samples_of(joined(odd, list)), sound_length - 1);
+}
+
+TEST(StatedLengths, RefusesASecondFile) {
+  for (const int format : {SF_FORMAT_WAV, SF_FORMAT_RF64, SF_FORMAT_AIFF, SF_FORMAT_W64, SF_FORMAT_CAF}) {
+    const Bytes whole = encoded_sound(format | SF_FORMAT_PCM_16);
+    const std::string where = thousands(static_cast<std::int64_t>(whole.size()));
+    expect_refused(joined(whole, whole), "recordings one after the other, the second from byte " + where + " on");
+  }
+}
+
 // A recorder that writes to a pipe cannot know the length.
 TEST(StatedLengths, AcceptsAnUnknownOne) {
   Bytes file = encoded_sound(SF_FORMAT_WAV | SF_FORMAT_PCM_16);
