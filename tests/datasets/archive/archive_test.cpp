@@ -110,7 +110,7 @@ TEST(Archives, SayWhatIsLeftOutAsFoldersDo) {
 // A large archive takes minutes to search, during which a signal must be noticed.
 TEST(Archives, ReportTheirSearchAsFoldersDo) {
   const Folder folder;
-  const Bytes png = encode_png(side, side, Bytes(picture, 9));
+  const Bytes png = encode_png(side, side, Bytes(picture, 9), {});
   put_file(folder / "p/a.png", png);
   put_file(folder / "p.tar", make_archive({{"a.png", png}}, "ustar"));
   for (const char* input : {"p", "p.tar"}) {
@@ -118,7 +118,7 @@ TEST(Archives, ReportTheirSearchAsFoldersDo) {
     output.progress = [](std::int64_t, std::int64_t total) {
       if (total == 0) throw user_error("stopped before the whole is known");
     };
-    expect_user_error([&] { prepare_images(images_config({folder / input}), output); }, "stopped before the whole");
+    expect_user_error([&] { prepare_images(config_of({folder / input}), output); }, "stopped before the whole");
   }
 }
 
