@@ -52,10 +52,11 @@ function(longstride_flags target)
     target_link_options(${target} PUBLIC -fsanitize=address)
   endif()
   if(LONGSTRIDE_UNITY)
-    # A function of one file may be called like a variable of another, and gcc takes a file that is included for a header,
-    # whose classes should have no members of unnamed namespaces.
-    target_compile_options(${target} PRIVATE
-      $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+    # A function of one file may be called like a variable of another, so only local names are compared, where the compiler
+    # can do that: what -Wshadow says of them in a build without groups must not be news. And gcc takes a file that is
+    # included for a header, whose classes should have no members of unnamed namespaces.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>
+      "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wshadow=local;-Wno-subobject-linkage>")
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
   endif()
   if(LONGSTRIDE_CUDA)

@@ -17,7 +17,7 @@ TEST_P(EmulatedKernelsOften, GiveTheSameBitsInManyOrders) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedKernelsOften, ::testing::ValuesIn(emulated_shapes()),
-                         [](const auto& info) { return info.param.test_name(); });
+                         [](const auto& test) { return test.param.test_name(); });
 
 class EmulatedRandomShapes : public ::testing::TestWithParam<std::uint32_t> {};
 

@@ -38,7 +38,7 @@ class EmulatedKernels : public ::testing::TestWithParam<EmulatedShape> {};
 TEST_P(EmulatedKernels, AreAsGoodAsNaiveInEveryOrder) { expect_right_in_every_run(GetParam(), {{2, 1}, {5, 2}}); }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedKernels, ::testing::ValuesIn(fast_shapes()),
-                         [](const auto& info) { return info.param.test_name(); });
+                         [](const auto& test) { return test.param.test_name(); });
 
 }  // namespace
 }  // namespace longstride::kernels

@@ -31,9 +31,9 @@ TEST_P(EmulatedDistanceKernels, AreAsGoodAsNaiveInEveryOrder) {
   EXPECT_TRUE(all(first) == all(other)) << "other bits";
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, EmulatedDistanceKernels, ::testing::ValuesIn(cases_for_hopper()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Cases, EmulatedDistanceKernels, ::testing::ValuesIn(cases_for_hopper()), [](const auto& test) {
   std::string name;
-  for (char c : info.param.name) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  for (char c : test.param.name) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   return name;
 });
 

@@ -157,8 +157,8 @@ TEST_P(EmulatedPanels, AreAsGoodAsNaiveInEveryOrder) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedPanels, ::testing::ValuesIn(panel_shapes), [](const auto& info) {
-  const PanelShape& s = info.param;
+INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedPanels, ::testing::ValuesIn(panel_shapes), [](const auto& test) {
+  const PanelShape& s = test.param;
   return std::to_string(s.rows) + "_x_" + std::to_string(s.columns) + "_x_" + std::to_string(s.depth);
 });
 

@@ -121,7 +121,7 @@ TEST_P(Ogg, RefusesLessSoundThanItsLastPageCounts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Ogg, ::testing::Values(vorbis, opus),
-                         [](const auto& info) { return info.param == opus ? "Opus" : "Vorbis"; });
+                         [](const auto& test) { return test.param == opus ? "Opus" : "Vorbis"; });
 
 class StatedLength : public ::testing::TestWithParam<std::pair<const char*, int>> {};
 
@@ -143,7 +143,7 @@ constexpr std::pair<const char*, int> stating[] = {
     {"aiff", SF_FORMAT_AIFF | SF_FORMAT_PCM_16}, {"caf", SF_FORMAT_CAF | SF_FORMAT_PCM_16},
     {"nist", SF_FORMAT_NIST | SF_FORMAT_PCM_16}, {"voc", SF_FORMAT_VOC | SF_FORMAT_PCM_16}};
 INSTANTIATE_TEST_SUITE_P(All, StatedLength, ::testing::ValuesIn(stating),
-                         [](const auto& info) { return std::string(info.param.first); });
+                         [](const auto& test) { return std::string(test.param.first); });
 
 // The size of the file is right, that of the samples is not.
 TEST(StatedLengths, RefusesADataChunkBeyondTheEnd) {
