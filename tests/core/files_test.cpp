@@ -52,7 +52,7 @@ TEST(AtomicFile, WithoutReplacingKeepsWhatHasAppeared) {
   {
     AtomicFile late(directory / "x"), only(directory / "y");
     late.write("late", 4);
-    write_file_atomically(directory / "x", "first");
+    std::ofstream(directory / "x") << "first";
     EXPECT_EQ(user_error_of([&] { late.commit(false); }),
               directory / "x: was written by another program in the meantime, and is kept; choose another name");
     only.commit(false);

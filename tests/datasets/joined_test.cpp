@@ -189,7 +189,8 @@ TEST(PrepareCommand, SaysWhichFilesOnlyHaveNamesOfPackedOnes) {
   put_file(folder / "p/empty.xz", {});
   put_file(folder / "p/raw.txt", words(3000, 3));
   const std::string prepare = fmt::format("prepare bytes --force --input {0}/p --output {0}/x.h5", folder.path());
-  const std::string note = folder / "p/a.ZIP and 1 more input(s): named like a packed file, but does not begin like one";
+  const std::string note =
+      folder / "p/a.ZIP and 1 more input(s): named like a packed file, but does not begin like one";
   const Outcome noted = call(prepare), raw = call(prepare + " --raw");
   EXPECT_EQ(noted.code, 0) << noted.text;
   EXPECT_NE(noted.text.find(note), std::string::npos) << noted.text;

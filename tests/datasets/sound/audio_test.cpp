@@ -196,8 +196,9 @@ TEST(PrepareAudio, SaysWhichSamplesAreClipped) {
   write_sound(folder / "p/a.wav", floats, 8000, 1, {0, -1.25f, 0.5f});
   write_sound(folder / "p/loud.wav", floats, 8000, 1, {0, 3000, 0});
   prepare_audio(config, output);
-  EXPECT_EQ(notes, folder / "p/loud.wav: reaches 3000 times full scale, the most of 2 file(s) that are beyond it and "
-                            "are clipped; if they hold whole numbers as floats, divide them by full scale first\n");
+  EXPECT_EQ(notes, folder /
+                       "p/loud.wav: reaches 3000 times full scale, the most of 2 file(s) that are beyond it and "
+                       "are clipped; if they hold whole numbers as floats, divide them by full scale first\n");
 }
 
 TEST(PrepareAudio, ReportsTheSearchOfItsInputs) {

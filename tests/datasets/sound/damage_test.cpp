@@ -176,7 +176,7 @@ TEST(StatedLengths, AcceptsWhatOftenFollowsSamples) {
   list.resize(8 + 4096, 'x'), tag.resize(9000, 1);
   for (const Bytes& rest : {list, tag, zeros, junk}) EXPECT_EQ(samples_of(joined(file, rest)), sound_length);
   Bytes odd = encoded_sound(SF_FORMAT_WAV | SF_FORMAT_PCM_U8, sound_length - 1);  // with a byte of padding
-  odd.pop_back();  // which some programs forget
+  odd.pop_back();                                                                 // which some programs forget
   odd[4] -= 1;
   EXPECT_EQ(samples_of(joined(odd, list)), sound_length - 1);
 }
