@@ -17,8 +17,6 @@
 namespace longstride {
 namespace {
 
-constexpr const char* absent = "not set";
-
 using Values = std::vector<std::pair<std::string, std::string>>;
 
 std::string value_of(const Setting& s) {
@@ -36,7 +34,7 @@ std::string value_of(const Setting& s) {
 void flatten(const Setting& s, const std::string& key, Values& out) {
   if (s.kind != Setting::Kind::map) {
     const std::string value = value_of(s);
-    out.emplace_back(key, value.empty() ? absent : value);
+    out.emplace_back(key, value.empty() ? not_set : value);
     return;
   }
   for (const auto& [name, entry] : s.entries) flatten(entry, key.empty() ? name : key + "." + name, out);
@@ -84,7 +82,7 @@ bool may_change(const std::string& key) {
 void compare_data(const DataRecord& before, const DataRecord& now, std::vector<Change>& changes) {
   const auto value_in = [](const DataRecord& data, const std::string& name) {
     const auto found = data.find(name);
-    return found == data.end() ? std::string(absent) : found->second;
+    return found == data.end() ? std::string(not_set) : found->second;
   };
   std::vector<Change> found;
   for (const auto& [name, value] : before) {
@@ -151,9 +149,9 @@ std::vector<Change> changes_since_checkpoint(const std::string& run, const Recip
                        key, value, run, old);
     changes.push_back({key, old, value});
   };
-  for (const auto& [key, value] : now) compare(key, before.contains(key) ? before.at(key) : absent, value);
+  for (const auto& [key, value] : now) compare(key, before.contains(key) ? before.at(key) : not_set, value);
   for (const auto& [key, value] : before)
-    if (!now.contains(key)) compare(key, value, absent);
+    if (!now.contains(key)) compare(key, value, not_set);
   if (recipe.train.ema > 0 && begun.train.ema == 0)
     throw user_error("train.ema is {}, but the run in {} keeps no average of its weights; set train.ema: 0",
                      recipe.train.ema, run);

@@ -27,6 +27,8 @@ struct LoadedRun {
   const Stage* stage() const { return stage_at(recipe.train, step - 1); }
 };
 
+inline constexpr const char* not_set = "not set";  // what messages say in place of a value that is missing
+
 // What --checkpoint may be: best, last, or a step.
 inline constexpr const char* checkpoint_help =
     "best (by validation loss), last (the default), or the step of a checkpoint";

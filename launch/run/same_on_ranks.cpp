@@ -10,11 +10,9 @@
 namespace longstride {
 namespace {
 
-constexpr const char* absent = "not set";
-
 std::string value_in(const Facts& facts, const std::string& name) {
   const auto found = facts.find(name);
-  return found == facts.end() || found->second.empty() ? absent : found->second;
+  return found == facts.end() || found->second.empty() ? not_set : found->second;
 }
 
 }  // namespace
