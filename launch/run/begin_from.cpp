@@ -12,8 +12,6 @@
 namespace longstride {
 namespace {
 
-constexpr const char* not_set = "not set";
-
 const Parameter* find(const ParameterSet& parameters, const std::string& name) {
   const auto& all = parameters.all();
   const auto found = std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
