@@ -2,6 +2,7 @@
 #pragma once
 #include <cctype>
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct EmulatedShape {
     return made;
   }
 };
+
+inline void PrintTo(const EmulatedShape& shape, std::ostream* out) { *out << shape.with_sizes(); }  // in ctest's lists
 
 // The patterns that the shapes have.
 namespace emulated_patterns {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -132,6 +133,10 @@ struct PanelShape {
   std::int64_t rows, columns, depth;
   int multiprocessors;
 };
+void PrintTo(const PanelShape& s, std::ostream* out) {  // in ctest's lists
+  *out << s.rows << " rows, " << s.columns << " columns, depth " << s.depth << ", " << s.multiprocessors
+       << " multiprocessors";
+}
 constexpr PanelShape panel_shapes[] = {
     {500, 256, 128, 2},   // one block per panel
     {1100, 256, 64, 4},   // two

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct DistanceCase {
 
   double scale() const { return 1 / std::sqrt(static_cast<double>(size)); }
 };
+
+inline void PrintTo(const DistanceCase& c, std::ostream* out) { *out << c.name; }  // in ctest's lists
 
 inline constexpr std::uint64_t dropout_seed = 11;
 inline constexpr std::uint32_t dropout_layer = 4;

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,12 +36,15 @@ inline const Precision precisions[] = {{Device::cpu, Dtype::f64},
                                        {Device::cuda, Dtype::bf16},
                                        {Device::cuda, Dtype::f16}};
 
-// Instances are named cpu_f64, gpu_bf16 and so on; ctest labels the latter `gpu` (tests/CMakeLists.txt).
-#define LONGSTRIDE_OP_TESTS(suite)                                                                                \
-  INSTANTIATE_TEST_SUITE_P(On, suite, ::testing::ValuesIn(::longstride::testing::precisions), [](const auto& i) { \
-    return std::string(i.param.device == ::longstride::Device::cpu ? "cpu_" : "gpu_") +                           \
-           ::longstride::kernels::name_of(i.param.dtype);                                                         \
-  })
+// cpu_f64, gpu_bf16 and so on; ctest labels the latter `gpu` (tests/CMakeLists.txt).
+inline std::string name_of(const Precision& p) {
+  return std::string(p.device == Device::cpu ? "cpu_" : "gpu_") + ::longstride::kernels::name_of(p.dtype);
+}
+inline void PrintTo(const Precision& p, std::ostream* out) { *out << name_of(p); }  // in ctest's lists
+
+#define LONGSTRIDE_OP_TESTS(suite)                                                            \
+  INSTANTIATE_TEST_SUITE_P(On, suite, ::testing::ValuesIn(::longstride::testing::precisions), \
+                           [](const auto& i) { return ::longstride::testing::name_of(i.param); })
 
 // Off for compute-sanitizer's initcheck, which treats poison as an ordinary value.
 inline bool poisons() {

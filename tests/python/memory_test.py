@@ -96,7 +96,7 @@ class Golden(unittest.TestCase):
         whole = patterns.MOST_SCORES
         for name in MEMORY:
             found = []
-            for most in (whole, 150):
+            for most in (whole, 300):
                 patterns.MOST_SCORES = most
                 try:
                     module, tokens = golden(name, torch.float64)
