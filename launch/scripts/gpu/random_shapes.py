@@ -9,8 +9,8 @@ backward with `bench attention`, and prints for each the time divided by what it
 nearest published shape of the same pattern, timed in the same run. Work: pairs of tiles of 64 queries and 64 keys that
 hold an allowed pair, and in proportion more if the heads' sizes, rounded up to those of the kernels, exceed the
 published ones. --shape times that shape instead: pattern, stride, summary width, key size, value size, n and, of local,
-the window. Stops after --seconds. Exits with 1 if a shape takes more than --most times its work, or fewer
-than --count were drawn, and with 2 after a mistake.
+the window. Stops after --seconds. A shape that takes more than --most times its work is compared with what `plan` says.
+Exits with 1 if `plan` does not call it slow, or fewer than --count were drawn, and with 2 after a mistake.
 """
 
 import argparse
@@ -108,9 +108,8 @@ class Shape:
     def batch(self, target):
         return max(1, round(target / (self.per_head * HEADS)))
 
-    def time(self, program, device, target):
-        """ms, and pairs of tiles per ms."""
-        batch = self.batch(target)
+    def settings(self):
+        """Those of a recipe, as the command takes them."""
         settings = {
             "data.context": self.n, "model.heads": HEADS, "model.width": HEADS * self.value,
             "model.key_ratio": self.key / self.value, "model.attention.stride": self.stride,
@@ -120,18 +119,28 @@ class Shape:
             "model.attention.distinct_heads": "false",
             "model.attention.window": self.window if self.pattern == "local" else 0,
         }
-        command = [program, "bench", "attention", str(RECIPE), "--json", "--batch", str(batch), "--repeats", "5",
-                   "--device", device]
-        for key, value in settings.items():
-            command += ["--set", f"{key}={value}"]
+        return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+    def said_by(self, program, *command):
         try:
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = subprocess.run([program, *command, *self.settings()], capture_output=True, text=True)
         except OSError as error:
             fail(f"{program} does not run: {error.strerror}; give the path of build/cuda/longstride")
         if done.returncode != 0:
             fail(f"{self}: {done.stderr.strip()}")
+        return done.stdout
+
+    def is_called_slow(self, program):
+        said = self.said_by(program, "plan", str(RECIPE), "--device", "gpu")
+        return any(line.startswith("slow ") for line in said.splitlines())
+
+    def time(self, program, device, target):
+        """ms, and pairs of tiles per ms."""
+        batch = self.batch(target)
+        said = self.said_by(program, "bench", "attention", str(RECIPE), "--json", "--batch", str(batch), "--repeats", "5",
+                            "--device", device)
         try:
-            lines = json.loads(done.stdout)["lines"]
+            lines = json.loads(said)["lines"]
             ms = next(line["ms"] for line in lines if line["name"].endswith("forward+backward"))
         except (ValueError, LookupError, TypeError, StopIteration):
             fail(f"{program} does not print the times of `bench attention`; give the path of build/cuda/longstride")
@@ -184,9 +193,9 @@ def main():
                         help="pairs of tiles, about, in every measurement")
     parser.add_argument("--shape", action="append", type=shape_of, default=[], help="times this shape, draws none")
     options = parser.parse_args()
-    began, rng, rates, over, done = time.monotonic(), random.Random(options.seed), {}, 0, 0
+    began, rng, rates, over, unsaid, done = time.monotonic(), random.Random(options.seed), {}, 0, 0, 0
     count = len(options.shape) or options.count
-    print("| shape | ms | times its work | nearest published |\n|---|---|---|---|")
+    print("| shape | ms | times its work | plan | nearest published |\n|---|---|---|---|---|")
     while done < count and time.monotonic() - began < options.seconds:
         shape = options.shape[done] if options.shape else draw(rng)
         other = nearest(shape)
@@ -194,13 +203,16 @@ def main():
             rates[str(other)] = other.time(options.program, options.device, options.tiles)[1]
         ms, rate = shape.time(options.program, options.device, options.tiles)
         ratio = rates[str(other)] / rate / max(1, shape.sizes / other.sizes)
-        over += ratio > options.most
         done += 1
-        print(f"| {shape} | {ms:.3f} | {'**' if ratio > options.most else ''}{ratio:.2f}"
-              f"{'**' if ratio > options.most else ''} | {other} |", flush=True)
+        said = ""
+        if ratio > options.most:
+            over += 1
+            said = "slow" if shape.is_called_slow(options.program) else "**says nothing**"
+            unsaid += said != "slow"
+        print(f"| {shape} | {ms:.3f} | {ratio:.2f} | {said} | {other} |", flush=True)
     which = "given" if options.shape else f"of seed {options.seed}"
-    print(f"\n{done} shapes {which}, {over} above {options.most} times their work")
-    sys.exit(1 if over or done < count else 0)
+    print(f"\n{done} shapes {which}, {over} above {options.most} times their work, of which plan calls {over - unsaid} slow")
+    sys.exit(1 if unsaid or done < count else 0)
 
 
 if __name__ == "__main__":
