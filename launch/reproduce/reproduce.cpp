@@ -31,6 +31,7 @@
 #include "launch/run/random_rows.h"
 #include "launch/run/recompute.h"
 #include "launch/run/train_run.h"
+#include "launch/run/same_on_ranks.h"
 
 namespace longstride {
 namespace {
@@ -65,6 +66,7 @@ class Reproduction {
   void train_row(TableRow& row);
   void evaluate_row(TableRow& row);
   void read_row(TableRow& row) const;
+  void take_kept(const std::string& run, const KeptEvaluation& wanted, Measured& m) const;
   // Nothing if a signal stops it between two steps.
   std::optional<double> seconds_per_step(Recipe recipe, int steps);
   void time_row(TableRow& row);
@@ -153,6 +155,21 @@ void Reproduction::train_row(TableRow& row) {
 // The figure is kept in the run and not computed again.
 void Reproduction::evaluate_row(TableRow& row) {
   const std::string run = directory(row.paper);
+// Every rank gets rank 0's answer: a rank that scores waits for the others.
+void Reproduction::take_kept(const std::string& run, const KeptEvaluation& wanted, Measured& m) const {
+  struct {
+    double bits_per_byte;
+    std::int64_t scored;  // -1: there is none
+  } answer = {0, -1};
+  if (session_.comm->rank() == 0)
+    for (const KeptEvaluation& kept : kept_evaluations(run))
+      if (kept.same_question(wanted)) answer = {kept.bits_per_byte, kept.bytes};
+  session_.comm->broadcast(&answer, sizeof answer, 0);
+  if (answer.scored < 0) return;
+  m.bits_per_byte = answer.bits_per_byte;
+  m.scored = answer.scored;
+}
+
   KeptEvaluation wanted;
   wanted.step = steps_done(row.paper);
   wanted.data = row.paper.recipe.data.path;
@@ -161,15 +178,11 @@ void Reproduction::evaluate_row(TableRow& row) {
   const auto dataset = fs::exists(wanted.data) ? Dataset::open(wanted.data) : nullptr;
   wanted.split = dataset == nullptr || dataset->size("test").bytes > 0 ? "test" : "valid";
   if (dataset != nullptr) wanted.sha256 = dataset->stored_sha256(wanted.split);
-  const LoadedRun loaded = load_run(run, "automatic");
+  const LoadedRun loaded = load_run_on_ranks(run, "automatic", {}, *session_.comm);
   wanted.weights = loaded.averaged ? "average" : "last";
   wanted.memory = loaded.recipe.model->evaluated_memory();
   Measured& m = row.measured;
-  for (const KeptEvaluation& kept : kept_evaluations(run))
-    if (kept.same_question(wanted)) {
-      m.bits_per_byte = kept.bits_per_byte;
-      m.scored = kept.bytes;
-    }
+  take_kept(run, wanted, m);
   m.split = wanted.split;
   if (m.bits_per_byte || dataset == nullptr || interrupted_) return;
   EvaluateRequest request;
@@ -375,3 +388,4 @@ void add_reproduce(CLI::App& app, Session& session) {
 }
 
 }  // namespace longstride
+    check_same_on_ranks(given_options(*reproduce, {"--data", "--recipes", "--json"}), *session.comm);
