@@ -247,37 +247,6 @@ TEST(Reproduce, FullRunsCostTheirTokensAndTheirAllReduce) {
   EXPECT_GT(full_run_hours(row, 64), full_run_hours(row, 1) / 64);
 }
 
-TEST(RunHistory, LinesThatAreNotWholeAreSkipped) {
-  const TemporaryDirectory dir;
-  write_text(dir / "metrics.jsonl",
-             "{\"step\":10,\"loss\":1,\"bits_per_byte\":2,\"tokens_per_second\":100}\n"
-             "{\"step\":20,\"loss\":1,\"bits_per_byte\":null,\"tokens_per_second\":100}\n"
-             "{\"step\":20,\"split\":\"valid\",\"bits_per_byte\":3}\n"
-             "{\"step\":15,\"mean_loss\":\"x\",\"bits_per_byte\":null,\"host_peak_bytes\":[]}\n"
-             "{\"step\":20,\"loss\":1,\"bits_per_byte\":1.5,\"tokens_per_second\":50}\n{\"step\":30,\"lo");
-  const RunHistory history = read_history(dir.path());
-  ASSERT_EQ(history.steps.size(), 2u);
-  ASSERT_EQ(history.evaluations.size(), 1u);
-  const auto before = [](std::int64_t step) { return 1000 * static_cast<double>(step); };
-  EXPECT_DOUBLE_EQ(history.seconds(before), 10 * 1000 / 100.0 + 10 * 1000 / 50.0);
-  EXPECT_DOUBLE_EQ(*history.seconds_per_step(before), 20);
-  EXPECT_FALSE(read_history(dir / "nothing").seconds_per_step(before).has_value());
-}
-
-TEST(RunHistory, TakesTheMeanLossWhereALineHasIt) {
-  const TemporaryDirectory dir;
-  write_text(dir / "metrics.jsonl",
-             "{\"step\":10,\"bits_per_byte\":2}\n"
-             "{\"step\":20,\"bits_per_byte\":2,\"mean_loss\":0.6931471805599453,\"host_peak_bytes\":4096}\n"
-             "{\"step\":30,\"bits_per_byte\":2,\"mean_loss\":null,\"host_peak_bytes\":1024}\n");
-  const RunHistory history = read_history(dir.path());
-  ASSERT_EQ(history.steps.size(), 3u);
-  EXPECT_EQ(history.steps[0].bits_per_byte, 2);
-  EXPECT_NEAR(history.steps[1].bits_per_byte, 1, 1e-12);
-  EXPECT_EQ(history.steps[2].bits_per_byte, 2);
-  EXPECT_EQ(history.host_peak_bytes, 4096);
-}
-
 TEST(Export, WritesTheWeightsAndBatchesThatTrainingBeginsWith) {
   const TemporaryDirectory dir;
   std::string text;
