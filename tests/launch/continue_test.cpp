@@ -81,6 +81,20 @@ TEST_F(Continued, OtherBytesAtTheSamePathAreOtherData) {
   EXPECT_EQ(run({"eval", "run"}).exit_code, 0);
 }
 
+TEST_F(Continued, AFolderOfOthersIsNoPlaceForARun) {
+  for (const std::string name : {"metrics.jsonl", "samples/sample-1.txt", "attention/layer-1.png"}) {
+    write_text(dir / ("theirs/" + name), "{\"step\": 1}\n");
+    expect_refused({"train", "r.yaml", "--run", "theirs"},
+                   {"theirs: holds " + name.substr(0, name.find('/')) +
+                    ", but no recipe.yaml and environment.json of a run; move it away, or choose another directory"});
+    EXPECT_EQ(text_of(dir / ("theirs/" + name)), "{\"step\": 1}\n");
+    EXPECT_EQ(std::distance(fs::directory_iterator(dir / "theirs"), {}), 1);
+    fs::remove_all(dir / "theirs");
+  }
+  write_text(dir / "theirs/readme.txt", "of others");
+  EXPECT_EQ(run({"train", "r.yaml", "--run", "theirs"}).exit_code, 0);
+}
+
 TEST_F(Continued, BytesAreCountedAsTheyWereReadWhateverTheBatchIsNow) {
   const CommandResult resumed = run({"train", "r.yaml", "--run", "run", "--resume-changed", "--set", "train.steps=4",
                                      "--set", "train.global_batch=8", "--set", "train.log_every=1"});
