@@ -195,6 +195,22 @@ TEST_F(Continued, CheckpointsThatCannotBeReadAreNotOverlooked) {
   fs::permissions(dir / "run/checkpoints", fs::perms::owner_all);
 }
 
+// Root, too, meets folders that cannot be read: on a file server that fails, or in a circle of links.
+TEST_F(Continued, FoldersThatCannotBeReadEndACommandWithASentence) {
+  const auto in_a_circle = [&](const char* folder) {
+    fs::remove_all(dir / folder);
+    fs::create_symlink(fs::path(folder).filename(), dir / folder);
+  };
+  in_a_circle("run/samples");
+  expect_refused({"report", "run"}, {"run/samples: cannot read the folder: Too many levels of symbolic links"});
+  in_a_circle("run/checkpoints");
+  const std::string sentence =
+      "run: its checkpoints cannot be read: Too many levels of symbolic links; choose another run";
+  expect_refused({"eval", "run"}, {sentence});
+  expect_refused({"report", "run"}, {sentence});
+  expect_refused({"train", "r.yaml", "--run", "run", "--resume"}, {sentence});
+}
+
 // Weights a million times too large, and a learning rate that cannot repair them.
 TEST_F(Continued, ATrainingThatDivergesHasItsOwnExitCode) {
   const LoadedRun loaded = load_run(dir / "run", "last");
