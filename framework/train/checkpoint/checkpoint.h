@@ -47,6 +47,7 @@ struct CheckpointState {
   std::int64_t steps_of_stream = 0;  // after which rows start their streams again, so that `step` is a place in them;
                                      // 0: the model has no states
   std::string began_from = {};       // the run, step and weights that the run began with; empty: random weights
+  std::int64_t skipped = 0;          // steps whose gradient was not finite, which the optimizer has not counted
 };
 
 // Which checkpoint of a run to read: the newest, the one with the lowest validation loss, or the one of a step.
