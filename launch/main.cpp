@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -25,6 +26,7 @@
 #include "launch/console/arguments.h"
 #include "launch/console/processor.h"
 #include "launch/console/standard_streams.h"
+#include "launch/run/same_on_ranks.h"
 
 namespace longstride {
 namespace {
@@ -111,12 +113,20 @@ int run(int argc, char** argv, Session& session) {
   const bool first = session.comm->rank() == 0;
   CLI::App app("Longstride trains autoregressive models on very long sequences.", "longstride");
   add_commands(app, session);
+  bool parsed = false;
+  app.parse_complete_callback([&] {  // before the command begins
+    parsed = true;
+    mistake_of_this_rank(command_of(app), *session.comm);
+  });
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty() && first) std::fputs(app.help().c_str(), stdout);
     return 0;
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return first ? app.exit(e) : 0;  // --help and --version
+    const bool mistake = e.get_exit_code() != 0;
+    const auto command = mistake ? std::nullopt : std::optional<std::string>("--help or --version");
+    if (!parsed && mistake_of_this_rank(command, *session.comm)) throw user_error("{}", printable(explain(app, e)));
+    if (!mistake) return first ? app.exit(e) : 0;  // --help and --version
     if (first) print_error(printable(explain(app, e)));
     return user_mistake;
   }

@@ -124,15 +124,34 @@ std::int64_t bytes_of_files(const std::vector<std::string>& paths) {
   return sum;
 }
 
+std::string RealPaths::of(const std::string& path, std::error_code& error) {
+  const fs::path name = fs::path(path).filename();
+  error.clear();
+  if (name.empty() || name == "." || name == ".." || fs::symlink_status(path, error).type() != fs::file_type::regular)
+    return fs::canonical(path, error).string();
+  const std::string folder = directory_of(path);
+  auto real = folders_.find(folder);
+  if (real == folders_.end()) real = folders_.emplace(folder, fs::canonical(folder, error).string()).first;
+  return (fs::path(real->second) / name).string();
+}
+
+UserError given_twice(const std::string& path, const std::string& earlier) {
+  std::error_code absent;
+  const bool link = fs::is_symlink(path, absent) || fs::is_symlink(earlier, absent);
+  return user_error("{}: is given twice (also as {}); {}", path, earlier,
+                    link ? "remove the link" : "name every input once");
+}
+
 void check_distinct(const std::vector<std::string>& paths) {
   std::map<std::string, std::string> seen;
+  RealPaths real_paths;
   for (const std::string& path : paths) {
     std::error_code error;
-    const std::string real = fs::canonical(path, error).string();
+    const std::string real = real_paths.of(path, error);
     if (error && path == "-") throw user_error("-: only `prepare bytes` reads standard input; name a file or a folder");
     if (error) throw user_error("{}: cannot be found: {}", path, error.message());
     const auto [at, fresh] = seen.emplace(real, path);
-    if (!fresh) throw user_error("{}: is given twice (also as {}); name every input once", path, at->second);
+    if (!fresh) throw given_twice(path, at->second);
   }
 }
 

@@ -1,10 +1,13 @@
 // Finds the files that a user names.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "datasets/prepare/prepare.h"
+#include "framework/core/errors.h"
 
 namespace longstride {
 
@@ -33,6 +36,19 @@ class LeftOut {
  private:
   std::vector<std::string> names_;
 };
+
+// Where paths lead, without links. Looks at every folder once, since a data set may have millions of files.
+class RealPaths {
+ public:
+  // Sets `error` if the file cannot be found.
+  std::string of(const std::string& path, std::error_code& error);
+
+ private:
+  std::map<std::string, std::string> folders_;
+};
+
+// That a path and an `earlier` one lead to the same file or folder, and what to do.
+UserError given_twice(const std::string& path, const std::string& earlier);
 
 // UserError if two paths lead to the same file or folder: its data would be in two splits, or twice in one.
 void check_distinct(const std::vector<std::string>& paths);

@@ -230,6 +230,9 @@ void check_output(const std::string& path, bool replace, const std::vector<std::
   if (failure) throw user_error("{}: cannot be written: {}; choose another {}", path, failure.message(), option);
   if (std::filesystem::path(path).filename().empty() || std::filesystem::is_directory(path, failure))
     throw user_error("{}: is a folder; give {} the name of a file in it", path, option);
+  if (exists && !std::filesystem::is_regular_file(path, failure))
+    throw user_error("{}: is a pipe, a socket or a device, but this needs a regular file; choose another {}", path,
+                     option);
   if (!replace && exists)
     throw user_error("{}: already exists; choose another {}, or replace it with --force", path, option);
   std::filesystem::path folder = std::filesystem::path(path).parent_path();

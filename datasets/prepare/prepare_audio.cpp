@@ -165,7 +165,10 @@ std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& ru
     throw user_error(
         "--split is '{}', but sound is divided by file; give fractions of the duration such as 0.8,0.1,0.1",
         rule.text());
-  check_distinct(config.inputs);
+  std::vector<std::string> all = config.inputs;
+  for (const auto* more : {&config.valid_inputs, &config.test_inputs})
+    all.insert(all.end(), more->begin(), more->end());
+  check_distinct(all);
   std::vector<Track> tracks = find_tracks(config.inputs, SplitId::train, config.skip_others, output);
   if (!config.splits_given()) divide(tracks, rule.fractions(), config.seed);
   if (!config.split.empty()) {

@@ -94,9 +94,19 @@ std::vector<BatchFile> batches_in(const std::string& path) {
   return out;
 }
 
+// UserError if two batches have one content, as in the archive and in the folder that it unpacks to.
+void check_contents_differ(const std::vector<BatchFile>& batches) {
+  std::map<std::string, std::string> seen;  // names by checksum
+  for (const BatchFile& batch : batches) {
+    const auto [at, fresh] = seen.emplace(sha256_of(*batch.blob), batch.name());
+    if (!fresh) throw user_error("{}: holds the same pictures as {}; give every batch once", batch.name(), at->second);
+  }
+}
+
 Batches find_batches(const std::vector<std::string>& inputs) {
   if (inputs.empty())
     throw user_error("--input is needed: cifar-10-binary.tar.gz, the folder that it unpacks to, or its files");
+  check_distinct(inputs);
   std::vector<BatchFile> all;
   Batches batches;
   const auto add_file = [&](const std::string& path) {
@@ -169,6 +179,9 @@ void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& ou
   const Batches batches = find_batches(config.inputs);
   check_output(output.path, output.replace, batches.files);
   const std::int64_t training = count_records(batches.train), test = count_records(batches.test);
+  std::vector<BatchFile> all = batches.train;
+  all.insert(all.end(), batches.test.begin(), batches.test.end());
+  check_contents_differ(all);
   if (training > Cifar10::whole_training_set || test > Cifar10::whole_test_set)
     throw user_error(
         "{}: {} training and {} test records are more than CIFAR-10's 50,000 and 10,000; name every batch only once",

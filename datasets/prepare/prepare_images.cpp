@@ -1,7 +1,6 @@
 // Pictures of one size, as sequences of bytes in the order row, column, channel.
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <map>
 #include <memory>
 
@@ -33,18 +32,22 @@ Group open_group(const std::vector<std::string>& inputs, const PictureRules& rul
   return group;
 }
 
-// UserError if two inputs hold the same file, such as a folder and one within it: its pictures would be in two splits,
-// or twice in one. Links within one input are as the user has laid them out.
-void check_disjoint(const PrepareImagesConfig& config, const std::array<Group, 3>& groups) {
-  if (config.inputs.size() + config.valid_inputs.size() + config.test_inputs.size() < 2) return;
-  std::map<std::string, std::string> seen;  // the input by its file
+// UserError if a file is there twice, as in a folder and one within it, or by a link: its pictures would be in two
+// splits, or twice in one.
+void check_disjoint(const std::array<Group, 3>& groups) {
+  std::map<std::string, std::pair<std::string, std::string>> seen;  // the input and the file by where it leads
+  RealPaths real_paths;
   for (const Group& group : groups)
     for (const auto& [input, source] : group.sources)
       for (const std::string& file : source->files()) {
         std::error_code gone;
-        const auto [at, fresh] = seen.emplace(std::filesystem::canonical(file, gone).string(), input);
-        if (!gone && !fresh && at->second != input)
-          throw user_error("{}: is in {} and in {}; give every picture once", file, at->second, input);
+        const std::string real = real_paths.of(file, gone);
+        if (gone) continue;  // reading it says so
+        const auto [at, fresh] = seen.emplace(real, std::pair{input, file});
+        if (fresh) continue;
+        const auto& [other_input, other_file] = at->second;
+        if (other_input == input) throw given_twice(file, other_file);
+        throw user_error("{}: is in {} and in {}; give every picture once", file, other_input, input);
       }
 }
 
@@ -95,7 +98,7 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
                                        open_group(config.test_inputs, rules)};
   for (const Group& group : groups)
     for (const auto& [input, source] : group.sources) check_output(output.path, output.replace, source->files());
-  check_disjoint(config, groups);
+  check_disjoint(groups);
   const bool given = config.splits_given();
   const SplitCounts counts = given ? SplitCounts{groups[0].count, groups[1].count, groups[2].count}
                                    : rule.divide(groups[0].count, config.inputs[0], "pictures");

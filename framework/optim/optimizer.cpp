@@ -120,13 +120,14 @@ void Optimizer::divide_by_tensor(const Updated& all) {
 void Optimizer::start(Context& ctx, const Tensor& weights) {
   for (const Tensor& moments : {state_.m, state_.v, state_.factors})
     if (moments.given()) ops::fill_zero(ctx, moments);
-  resume(ctx, config_.dynamic_loss_scale ? kernels::LossScale::first : 1.0f, 0);
+  resume(ctx, config_.dynamic_loss_scale ? kernels::LossScale::first : 1.0f, 0, 0);
   if (config_.ema == 0) return;
   for (const Updated& part : updated_) ops::copy(ctx, part.range.of(weights), part.state_of(state_.ema));
 }
 
-void Optimizer::resume(Context& ctx, float loss_scale, std::int64_t good_steps) {
-  ops::run(ctx, kernels::StartScalarsArgs{state_.scalars.as<kernels::OptimizerScalars>(), loss_scale, good_steps});
+void Optimizer::resume(Context& ctx, float loss_scale, std::int64_t good_steps, std::int64_t skipped) {
+  ops::run(ctx,
+           kernels::StartScalarsArgs{state_.scalars.as<kernels::OptimizerScalars>(), loss_scale, good_steps, skipped});
 }
 
 void Optimizer::set_peak(double lr) {

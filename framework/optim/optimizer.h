@@ -77,7 +77,7 @@ class Optimizer {
   // A new run: the moments are zero, and the running average starts as the weights.
   void start(Context& ctx, const Tensor& weights);
   // A resumed run: moments and average have been loaded; the loss scale and its count come from the checkpoint.
-  void resume(Context& ctx, float loss_scale, std::int64_t good_steps);
+  void resume(Context& ctx, float loss_scale, std::int64_t good_steps, std::int64_t skipped);
 
   // One update of the weights at step *ctx.step (0-based), from the gradient averaged over the global batch, has two
   // halves, each with scratch from the arena. The first measures this rank's pieces of the gradient; ranks add up

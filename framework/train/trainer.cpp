@@ -55,8 +55,9 @@ class Trainer {
   TrainerSetup setup_;
   TrainingStep step_;
   std::optional<CheckpointWriter> writer_;
-  std::int64_t saved_ = -1;  // step of the last checkpoint, which may still be in progress
-  std::int64_t read_ = -1;   // the step of last_
+  std::int64_t skipped_before_ = 0;  // steps, before this process resumed the run
+  std::int64_t saved_ = -1;          // step of the last checkpoint, which may still be in progress
+  std::int64_t read_ = -1;           // the step of last_
   StepReport last_;
   std::int64_t evaluated_ = -1;  // the step of valid_
   EvaluationResult valid_;
@@ -107,6 +108,7 @@ void Trainer::start_or_resume() {
   if (!setup_.resume) return step_.start(setup_.first_weights);
   const CheckpointState found = step_.resume(setup_.run);
   saved_ = found.step;
+  skipped_before_ = found.skipped;
   setup_.began_from = found.began_from;
   if (found.seed != setup_.config.seed)
     throw user_error("train.seed is {}, but the run in {} began with {}; give it the same seed", setup_.config.seed,
@@ -136,7 +138,7 @@ void Trainer::refuse_divergence() {
   if (scaled() && scalars.skipped_in_row >= most_skipped)
     what = fmt::format("the gradient is not finite after {} skipped steps, the last of them step {}",
                        scalars.skipped_in_row, read_);
-  else if (!scaled() && scalars.skipped > 0 && scalars.finite != 0)
+  else if (!scaled() && scalars.skipped > skipped_before_ && scalars.finite != 0)
     what = fmt::format("the gradient of a step before step {} is not finite", read_);
   else if (!scaled() && (!std::isfinite(last_.loss) || scalars.finite == 0))
     what = fmt::format("the {} of step {} is not finite", std::isfinite(last_.loss) ? "gradient" : "loss", read_);

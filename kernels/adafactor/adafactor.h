@@ -21,7 +21,7 @@ struct FactoredMatrices {
   void check(Device device, const Tensor& flat, const char* name) const;
 };
 
-// With t = step + 1, g = clip_coefficient * gradient and b = 1 - t^-decay_rate:
+// With t as in AdamArgs, g = clip_coefficient * gradient and b = 1 - t^-decay_rate:
 //   rows_i = b rows_i + (1 - b) mean_j (g_ij^2 + epsilon),  columns_j = b columns_j + (1 - b) mean_i (g_ij^2 + epsilon)
 // row_mean = mean_i rows_i
 struct FactoredMomentsArgs {
@@ -80,9 +80,9 @@ struct FactoredStepArgs {
   Cost cost() const;
 };
 
-// 1 - t^-decay_rate: 0 at the first step, which needs no correction of the bias.
-LONGSTRIDE_HOST_DEVICE inline double factored_decay(std::int64_t step, double decay_rate) {
-  return 1 - std::pow(static_cast<double>(step + 1), -decay_rate);
+// 1 - t^-decay_rate: 0 at the first update, which needs no correction of the bias.
+LONGSTRIDE_HOST_DEVICE inline double factored_decay(std::int64_t t, double decay_rate) {
+  return 1 - std::pow(static_cast<double>(t), -decay_rate);
 }
 
 // The factors of the update and of the weights in one step of one matrix, on either device.

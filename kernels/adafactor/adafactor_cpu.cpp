@@ -180,7 +180,7 @@ void step_of(const Matrix<T>& x, T* weights, T* m, double row_mean, const double
 
 void factored_moments(const FactoredMomentsArgs& args, const Launch&) {
   if (args.scalars->finite == 0) return;
-  const double decay = factored_decay(*args.step, args.decay_rate);
+  const double decay = factored_decay(updates_until(*args.scalars, *args.step), args.decay_rate);
   with_float_type(args.gradient.dtype(), [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < args.group.matrices; ++i)

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(threads)
   for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
   if (threadIdx.x % 32 == 0)
     follow_mean(g.row_means(blockIdx.z)[row], sum / static_cast<double>(g.columns) + epsilon,
-                factored_decay(*step, decay_rate));
+                factored_decay(updates_until(*g.scalars, *step), decay_rate));
 }
 
 // A thread per column and chunk of rows; partials (matrices, chunks, columns).
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(threads)
   double sum = 0;
   for (std::int64_t c = 0; c < chunks; ++c) sum += partials[(blockIdx.z * chunks + c) * g.columns + column];
   follow_mean(g.column_means(blockIdx.z)[column], sum / static_cast<double>(g.rows) + epsilon,
-              factored_decay(*step, decay_rate));
+              factored_decay(updates_until(*g.scalars, *step), decay_rate));
 }
 
 // A block per matrix.

@@ -40,7 +40,7 @@ struct OptimizerScalars {
   double learning_rate = 0;         // of this step
   double gradient_norm = 0;         // before clipping, of the true gradients
   double clip_coefficient = 1;      // what the gradients are multiplied by: min(1, clip / gradient_norm) / loss_scale
-  std::int64_t skipped = 0;         // steps whose gradient was not finite
+  std::int64_t skipped = 0;         // steps of the run whose gradient was not finite
   std::int64_t skipped_in_row = 0;  // up to and including this one
   std::int64_t good_steps = 0;      // since the loss scale last changed
   float loss_scale = 1;             // of the next step
@@ -65,12 +65,13 @@ struct StartScalarsArgs {
   OptimizerScalars* scalars = nullptr;  // device memory
   float loss_scale = 1;
   std::int64_t good_steps = 0;
+  std::int64_t skipped = 0;
 
   void check(Device) const {}
   Cost cost() const { return {WorkKind::optimizer, 0, 0}; }
 };
 
-// With t = step + 1 and g = clip_coefficient * gradient:
+// With t = the updates so far, including this one, and g = clip_coefficient * gradient:
 //   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 //   w -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + decay w)
 // where decay applies to elements [0, decayed) only, and low_precision = w, rounded. Nothing is written if
@@ -103,6 +104,11 @@ struct AverageArgs {
   void check(Device device) const;
   Cost cost() const { return {WorkKind::optimizer, bytes_of(weights) + 2 * bytes_of(average), 0}; }
 };
+
+// The optimizer's t of a step that is not skipped: one that is skipped changes nothing that the optimizer knows.
+LONGSTRIDE_HOST_DEVICE inline std::int64_t updates_until(const OptimizerScalars& scalars, std::int64_t step) {
+  return step + 1 - scalars.skipped;
+}
 
 // f above.
 LONGSTRIDE_HOST_DEVICE inline double part_of_peak(const Schedule& schedule, std::int64_t step) {

@@ -36,7 +36,7 @@ void run(const AdamArgs& args) {
   T* m = args.m.as<T>();
   T* v = args.v.as<T>();
   const std::int64_t n = args.weights.count();
-  const double t = static_cast<double>(*args.step + 1);
+  const double t = static_cast<double>(updates_until(*args.scalars, *args.step));
   const T scale = static_cast<T>(args.scalars->clip_coefficient);
   const T beta1 = static_cast<T>(args.beta1), one_minus_beta1 = static_cast<T>(1 - args.beta1);
   const T beta2 = static_cast<T>(args.beta2), one_minus_beta2 = static_cast<T>(1 - args.beta2);
@@ -68,6 +68,7 @@ void start_scalars(const StartScalarsArgs& args, const Launch&) {
   *args.scalars = {};
   args.scalars->loss_scale = args.loss_scale;
   args.scalars->good_steps = args.good_steps;
+  args.scalars->skipped = args.skipped;
 }
 
 void optimizer_scalars(const OptimizerScalarsArgs& args, const Launch&) { update_scalars(args); }

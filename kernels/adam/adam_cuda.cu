@@ -11,6 +11,7 @@ __global__ void start_kernel(const StartScalarsArgs args) {
   *args.scalars = OptimizerScalars{};
   args.scalars->loss_scale = args.loss_scale;
   args.scalars->good_steps = args.good_steps;
+  args.scalars->skipped = args.skipped;
 }
 
 __global__ void scalars_kernel(const OptimizerScalarsArgs args) { update_scalars(args); }
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(threads) adam_kernel(const AdamElements<LowPre
   if (p.scalars->finite == 0) return;
   __shared__ Factors shared;
   if (threadIdx.x == 0) {
-    const double t = static_cast<double>(*p.step + 1), rate = p.scalars->learning_rate;
+    const double t = static_cast<double>(updates_until(*p.scalars, *p.step)), rate = p.scalars->learning_rate;
     shared = {static_cast<float>(p.scalars->clip_coefficient), static_cast<float>(rate / (1 - pow(p.beta1, t))),
               static_cast<float>(1 / (1 - pow(p.beta2, t))), static_cast<float>(rate * p.weight_decay)};
   }

@@ -15,6 +15,7 @@
 #include "launch/console/json_output.h"
 #include "launch/report/run_history.h"
 #include "launch/run/evaluate_run.h"
+#include "launch/run/same_on_ranks.h"
 
 namespace longstride {
 namespace {
@@ -87,10 +88,11 @@ void keep(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& re
   }
 }
 
-void run_eval(EvalOptions& o, Session& session) {
+void run_eval(EvalOptions& o, const CLI::App& command, Session& session) {
+  check_same_on_ranks(given_options(command, {"--data", "--json"}), *session.comm);
   o.request.device = chosen_device(o.device, *session.comm);
   o.request.quiet = o.json;
-  const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
+  const LoadedRun run = load_run_on_ranks(o.run, o.weights, parse_checkpoint_choice(o.checkpoint), *session.comm);
   const EvaluationResult result = evaluate_run(run, o.request, session);
   if (session.comm->rank() != 0) return;
   report(o, run, result);
@@ -134,7 +136,7 @@ void add_eval(CLI::App& app, Session& session) {
       ->needs(windows);
   add_device_option(*eval, o->device);
   add_json_option(*eval, o->json);
-  eval->callback([o, &session] { run_eval(*o, session); });
+  eval->callback([o, eval, &session] { run_eval(*o, *eval, session); });
 }
 
 }  // namespace longstride

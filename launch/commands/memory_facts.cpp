@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "framework/core/text/numbers.h"
+
 namespace longstride {
 namespace {
 
@@ -14,8 +16,8 @@ std::string rows_text(const KeyRows& rows) {
 
 std::string reach_text(const LookBack& reach, const KeyRows& rows) {
   const std::string before =
-      rows.before() > 0 ? fmt::format(" ({:L} before the segment)", reach.before_segment) : std::string();
-  return fmt::format("{:L} positions back{}", reach.farthest, before);
+      rows.before() > 0 ? fmt::format(" ({} before the segment)", thousands(reach.before_segment)) : std::string();
+  return fmt::format("{} positions back{}", thousands(reach.farthest), before);
 }
 
 }  // namespace
@@ -66,12 +68,13 @@ std::vector<std::pair<const char*, std::string>> as_lines(const MemoryFacts& fac
     keys += fmt::format("; with the longest spans, and {:.5g} with the initial ones", facts.initial_keys);
   out.emplace_back("attention", keys);
   if (facts.rows.before() > 0) {
-    const std::string compressed =
-        facts.rows.compressed > 0 ? fmt::format(" and {:L} compressed ones, one for every {} that leave the memory",
-                                                facts.rows.compressed, facts.rows.rate)
-                                  : std::string();
-    out.emplace_back("memory", fmt::format("{:L} rows per layer{}: {:L} bytes per sequence, in two buffers",
-                                           facts.rows.memory, compressed, facts.bytes_per_sequence));
+    const std::string compressed = facts.rows.compressed > 0
+                                       ? fmt::format(" and {} compressed ones, one for every {} that leave the memory",
+                                                     thousands(facts.rows.compressed), facts.rows.rate)
+                                       : std::string();
+    out.emplace_back("memory",
+                     fmt::format("{} rows per layer{}: {} bytes per sequence, in two buffers",
+                                 thousands(facts.rows.memory), compressed, thousands(facts.bytes_per_sequence)));
   }
   out.emplace_back(
       "reach", fmt::format("layer {} by itself: {}; {} layers together: {}", facts.farthest_layer,

@@ -196,10 +196,10 @@ std::string moments_text(const TrainConfig& train) {
 void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   const auto line = [](const char* what, const std::string& value) { fmt::print("{:<22}{}\n", what, value); };
   const auto memory = [&](const char* what, std::int64_t bytes, const char* note) {
-    fmt::print("  {:<20}{:>18L} bytes {:>9.3f} GiB  {}\n", what, bytes, gib(bytes), note);
+    fmt::print("  {:<20}{:>18} bytes {:>9.3f} GiB  {}\n", what, thousands(bytes), gib(bytes), note);
   };
   line("recipe", recipe.name);
-  line("parameters", fmt::format("{} ({:.1f} M)", c.parameters, static_cast<double>(c.parameters) / 1e6));
+  line("parameters", fmt::format("{} ({:.1f} M)", thousands(c.parameters), static_cast<double>(c.parameters) / 1e6));
   if (recipe.reproduces.given())
     line("reproduces", fmt::format("{}, {}: {} bits per byte", recipe.reproduces.where(), recipe.reproduces.row,
                                    recipe.reproduces.bits_per_byte));
@@ -223,7 +223,7 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
          fmt::format("until step {}: {} sequences of {}, {:.4g} TFLOP per step, lr {:.4g}", s.steps.end,
                      s.steps.shape.rows * s.steps.shape.sequences, s.steps.shape.sequence(), s.flops_per_step / 1e12,
                      recipe.train.peak_at(s.steps.end - 1)));
-  line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
+  line("steps", fmt::format("{} ({:.4g} tokens)", thousands(recipe.train.steps), static_cast<double>(c.tokens)));
   line("time",
        fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}", duration_text(c.seconds),
                    c.seconds / 3600, 100 * c.rate.mfu, c.rate.peak_tflops, o.ranks,
@@ -242,7 +242,7 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   if (m.states > 0) memory("states", m.states, "what the rows remember of their streams");
   memory("batch", m.batch, "tokens of a step, losses of a micro-batch");
   if (gpu) memory("libraries", m.libraries, "workspace of cuBLASLt");
-  memory("activations", m.activations, fmt::format("of which {} saved for backward", m.tape).c_str());
+  memory("activations", m.activations, fmt::format("of which {} saved for backward", thousands(m.tape)).c_str());
   if (gpu) memory("on the GPU", m.block(), "in one allocation");
   memory("input", m.input, gpu ? "on the host: rows read ahead and in transit" : "rows read ahead");
   if (m.communication > 0) memory("communication", m.communication, "");

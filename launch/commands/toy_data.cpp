@@ -143,10 +143,9 @@ const char* raw_folder(DataKind kind) { return kind == DataKind::bytes ? "text" 
 
 std::vector<fs::path> files_in(const fs::path& folder) {
   std::vector<fs::path> files;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.is_regular_file()) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
+  std::error_code absent;
+  for (const fs::path path : entries_of(folder.string()))
+    if (fs::is_regular_file(path, absent)) files.push_back(path);
   return files;
 }
 

@@ -130,14 +130,28 @@ void refuse_impossible_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) refuse_impossible_values(*command);
 }
 
+std::string command_of(const CLI::App& app) {
+  std::string command;
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    command += (command.empty() ? "" : " ") + at->get_name();
+  }
+  return command.empty() ? app.get_name() : command;
+}
+
+std::map<std::string, std::string> given_options(const CLI::App& command, const std::set<std::string>& except) {
+  std::map<std::string, std::string> given;
+  for (const CLI::Option* option : command.get_options())
+    if (option->count() > 0 && !except.contains(option->get_name()))
+      given[option->get_name()] = fmt::format("{}", fmt::join(option->results(), ", "));
+  return given;
+}
+
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* at = &app;
-  std::string command = app.get_name();
-  while (!at->get_subcommands().empty()) {
-    at = at->get_subcommands().front();
-    command += " " + at->get_name();
-  }
-  return fmt::format("{}; see {} --help", cause(app, *at, error), command);
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  const std::string command = at == &app ? "" : " " + command_of(app);
+  return fmt::format("{}; see {}{} --help", cause(app, *at, error), app.get_name(), command);
 }
 
 }  // namespace longstride

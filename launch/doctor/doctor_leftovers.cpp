@@ -7,6 +7,7 @@
 #include <set>
 
 #include "framework/core/errors.h"
+#include "framework/core/files/files.h"
 #include "launch/doctor/doctor_checks.h"
 
 namespace longstride {
@@ -20,8 +21,8 @@ constexpr std::size_t longest_command = 160;
 std::set<std::string> mapped_files(const std::vector<std::string>& places) {
   std::set<std::string> found;
   std::error_code error;
-  for (const fs::directory_entry& process : fs::directory_iterator("/proc", error)) {
-    std::ifstream maps(process.path() / "maps");
+  for (const std::string& process : entries_of("/proc", error)) {
+    std::ifstream maps(process + "/maps");
     for (std::string line; std::getline(maps, line);) {
       const std::size_t at = line.find('/');
       if (at == std::string::npos) continue;
@@ -64,10 +65,9 @@ bool begins_with_one_of(const std::string& name, std::initializer_list<const cha
 
 void find_segments(const std::string& place, const std::set<std::string>& mapped, Traces& traces) {
   std::error_code error;
-  for (const fs::directory_entry& file : fs::directory_iterator(place, error)) {
-    const std::string path = file.path().string();
-    if (!begins_with_one_of(file.path().filename().string(), {"vader_segment.", "sm_segment.", "nccl-"})) continue;
-    if (mapped.contains(path) || !removable(path) || !file.is_regular_file(error)) {
+  for (const std::string& path : entries_of(place, error)) {
+    if (!begins_with_one_of(fs::path(path).filename().string(), {"vader_segment.", "sm_segment.", "nccl-"})) continue;
+    if (mapped.contains(path) || !removable(path) || !fs::is_regular_file(path, error)) {
       traces.others.insert(path);
       continue;
     }
@@ -87,12 +87,11 @@ bool session_in_use(const fs::path& session, const std::set<std::string>& mapped
 
 void find_sessions(const std::string& place, const std::set<std::string>& mapped, Traces& traces) {
   std::error_code error;
-  for (const fs::directory_entry& folder : fs::directory_iterator(place, error)) {
-    if (!folder.path().filename().string().starts_with("ompi.")) continue;
-    for (const fs::directory_entry& session : fs::directory_iterator(folder, error)) {
-      const std::string path = session.path().string();
-      if (!begins_with_one_of(session.path().filename().string(), {"pid.", "jf."})) continue;
-      if (session_in_use(session.path(), mapped) || !removable(path)) {
+  for (const fs::path folder : entries_of(place, error)) {
+    if (!folder.filename().string().starts_with("ompi.")) continue;
+    for (const std::string& path : entries_of(folder.string(), error)) {
+      if (!begins_with_one_of(fs::path(path).filename().string(), {"pid.", "jf."})) continue;
+      if (session_in_use(path, mapped) || !removable(path)) {
         traces.others.insert(path);
         continue;
       }

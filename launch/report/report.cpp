@@ -60,9 +60,8 @@ std::string size_text(std::int64_t bytes) {
 std::vector<fs::path> files_in(const fs::path& folder, const std::string& ending) {
   std::vector<fs::path> files;
   std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none))
-    if (entry.is_regular_file() && entry.path().extension() == ending) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
+  for (const fs::path path : entries_of(folder.string()))
+    if (fs::is_regular_file(path, none) && path.extension() == ending) files.push_back(path);
   return files;
 }
 
@@ -239,7 +238,8 @@ std::string Report::memory() {
 std::string Report::pictures(const fs::path& folder) const {
   constexpr std::size_t most = 16;
   std::string out;
-  if (fs::exists(folder / "grid.png"))
+  std::error_code none;
+  if (fs::exists(folder / "grid.png", none))
     return figure(fmt::format("<img class=\"pixels\" alt=\"grid of samples\" src=\"{}\">",
                               data_uri("image/png", read_file((folder / "grid.png").string()))),
                   "all samples");
@@ -272,9 +272,8 @@ std::string Report::samples_while_training() const {
   constexpr std::size_t most_steps = 6, most_of_a_step = 1;
   std::vector<fs::path> folders;
   std::error_code none;
-  for (const auto& entry : fs::directory_iterator(fs::path(run_) / "samples", none))
-    if (entry.is_directory() && entry.path().filename().string().starts_with("step-")) folders.push_back(entry.path());
-  std::sort(folders.begin(), folders.end());
+  for (const fs::path path : entries_of((fs::path(run_) / "samples").string()))
+    if (fs::is_directory(path, none) && path.filename().string().starts_with("step-")) folders.push_back(path);
   std::string out;
   const std::size_t shown = std::min(most_steps, folders.size());
   for (std::size_t i = 1; i <= shown; ++i) {

@@ -1,11 +1,14 @@
 #include "launch/report/run_history.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <sstream>
 
+#include "framework/core/errors.h"
 #include "framework/core/files/append_file.h"
 #include "framework/core/files/files.h"
 #include "framework/core/text/numbers.h"
@@ -15,36 +18,58 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// A line of a file that is a JSON object.
+class Line {
+ public:
+  Line(Json object, std::string place) : object_(std::move(object)), place_(std::move(place)) {}
+
+  bool has(const char* key) const { return object_.contains(key); }
+  bool has_number(const char* key) const { return has(key) && object_.at(key).is_number(); }
+  const Json& at(const char* key) const { return object_.at(key); }
+
+  // 0 and "" if there is none.
+  double number(const char* key) const { return has_number(key) ? at(key).get<double>() : 0; }
+  std::string text(const char* key) const { return has(key) && at(key).is_string() ? at(key).get<std::string>() : ""; }
+  // A count, a step or a size. UserError for a number that is none of these.
+  std::int64_t whole(const char* key) const {
+    if (!has_number(key)) return 0;
+    const Json& value = at(key);
+    constexpr double exact = 9007199254740992.0;  // 2^53: beyond it a double skips whole numbers
+    const double real = value.get<double>();
+    const bool fits = value.is_number_float()      ? std::floor(real) == real && real <= exact
+                      : value.is_number_unsigned() ? value.get<std::uint64_t>() <= INT64_MAX
+                                                   : true;
+    if (!fits || real < 0)
+      throw user_error("{}: '{}' is {}, but must be a whole number from 0 to {}; remove the line", place_, key,
+                       value.dump(), thousands(INT64_MAX));
+    return value.is_number_float() ? static_cast<std::int64_t>(real) : value.get<std::int64_t>();
+  }
+  std::optional<std::int64_t> optional_whole(const char* key) const {
+    return has_number(key) ? std::optional(whole(key)) : std::nullopt;
+  }
+
+ private:
+  Json object_;
+  std::string place_;  // the file and the number of the line, for messages
+};
+
 // The JSON objects of a file with one per line.
-std::vector<Json> objects_in(const std::string& path) {
-  std::vector<Json> objects;
+std::vector<Line> objects_in(const std::string& path) {
+  std::vector<Line> objects;
   if (!std::filesystem::exists(path)) return objects;
   std::istringstream lines(read_file(path));
+  std::int64_t number = 0;
   for (std::string line; std::getline(lines, line);) {
+    ++number;
     Json object = Json::parse(line, nullptr, false);
-    if (object.is_object()) objects.push_back(std::move(object));
+    if (object.is_object()) objects.emplace_back(std::move(object), fmt::format("{}:{}", path, number));
   }
   return objects;
 }
 
-double number(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : 0;
-}
-std::int64_t whole(const Json& object, const char* key) { return static_cast<std::int64_t>(number(object, key)); }
-std::optional<std::int64_t> optional_whole(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? std::optional(whole(object, key)) : std::nullopt;
-}
-std::string text(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-bool finite(const Json& object, const char* key) { return object.contains(key) && object.at(key).is_number(); }
-
 // Lines of earlier versions have no mean.
-double mean_bits(const Json& step) {
-  return finite(step, "mean_loss") ? number(step, "mean_loss") / std::numbers::ln2 : number(step, "bits_per_byte");
+double mean_bits(const Line& step) {
+  return step.has_number("mean_loss") ? step.number("mean_loss") / std::numbers::ln2 : step.number("bits_per_byte");
 }
 
 std::string evaluations_file(const std::string& run) { return run + "/evaluations.jsonl"; }
@@ -88,37 +113,38 @@ std::optional<double> RunHistory::tokens_per_second() const {
 
 RunHistory read_history(const std::string& run) {
   RunHistory history;
-  for (const Json& line : objects_in(run + "/metrics.jsonl")) {
-    if (line.contains("device")) {
-      history.device = text(line, "device");
-      history.precision = text(line, "precision");
+  for (const Line& line : objects_in(run + "/metrics.jsonl")) {
+    if (line.has("device")) {
+      history.device = line.text("device");
+      history.precision = line.text("precision");
     }
-    if (line.contains("planned_bytes")) history.planned_bytes = whole(line, "planned_bytes");
-    if (line.contains("used_bytes")) history.used_bytes = whole(line, "used_bytes");
-    history.host_peak_bytes = std::max(history.host_peak_bytes, whole(line, "host_peak_bytes"));
-    if (!finite(line, "bits_per_byte")) continue;
-    if (line.contains("split")) {
-      history.evaluations.push_back({whole(line, "step"), number(line, "bits_per_byte")});
+    if (line.has("planned_bytes")) history.planned_bytes = line.whole("planned_bytes");
+    if (line.has("used_bytes")) history.used_bytes = line.whole("used_bytes");
+    history.host_peak_bytes = std::max(history.host_peak_bytes, line.whole("host_peak_bytes"));
+    if (!line.has_number("bits_per_byte")) continue;
+    if (line.has("split")) {
+      history.evaluations.push_back({line.whole("step"), line.number("bits_per_byte")});
       continue;
     }
-    history.steps.push_back({whole(line, "step"), mean_bits(line), number(line, "lr"), number(line, "grad_norm"),
-                             number(line, "tokens_per_second")});
-    if (const auto losses = line.find("auxiliary"); losses != line.end() && losses->is_object())
-      for (const auto& [name, loss] : losses->items())
-        if (loss.is_number()) history.steps.back().auxiliary.emplace_back(name, loss.get<double>());
+    history.steps.push_back({line.whole("step"), mean_bits(line), line.number("lr"), line.number("grad_norm"),
+                             line.number("tokens_per_second")});
+    if (!line.has("auxiliary") || !line.at("auxiliary").is_object()) continue;
+    for (const auto& [name, loss] : line.at("auxiliary").items())
+      if (loss.is_number()) history.steps.back().auxiliary.emplace_back(name, loss.get<double>());
   }
   return history;
 }
 
 std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
   std::vector<KeptEvaluation> kept;
-  for (const Json& line : objects_in(evaluations_file(run)))
-    kept.push_back({whole(line, "step"), text(line, "split"), text(line, "data"), text(line, "weights"),
-                    text(line, "sha256"), whole(line, "min_context"), whole(line, "max_windows"), whole(line, "bytes"),
-                    number(line, "bits_per_byte"), whole(line, "windows"), line.value("spread", Json()) == true,
-                    EvaluatedMemory{optional_whole(line, "memory"), optional_whole(line, "clamp"),
-                                    optional_whole(line, "compressed")},
-                    whole(line, "streams")});
+  for (const Line& line : objects_in(evaluations_file(run)))
+    kept.push_back({line.whole("step"), line.text("split"), line.text("data"), line.text("weights"),
+                    line.text("sha256"), line.whole("min_context"), line.whole("max_windows"), line.whole("bytes"),
+                    line.number("bits_per_byte"), line.whole("windows"),
+                    line.has("spread") && line.at("spread") == true,
+                    EvaluatedMemory{line.optional_whole("memory"), line.optional_whole("clamp"),
+                                    line.optional_whole("compressed")},
+                    line.whole("streams")});
   return kept;
 }
 

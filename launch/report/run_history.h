@@ -38,7 +38,8 @@ struct RunHistory {
   std::optional<double> tokens_per_second() const;
 };
 
-// Lines that are cut short or not ours are skipped; a run without metrics has an empty history.
+// Lines that are cut short or not ours are skipped; a run without metrics has an empty history. UserError for a line
+// with a step or a size that is no whole number.
 RunHistory read_history(const std::string& run);
 
 // A figure that takes long to compute, so RUN/evaluations.jsonl keeps it: what `eval` and `reproduce` have scored.

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "framework/core/errors.h"
+#include "framework/core/files/files.h"
 #include "launch/recipe/recipe_writer.h"
 
 namespace longstride {
@@ -29,9 +30,8 @@ auto place_of(int table, const std::string& key) {
 std::vector<fs::path> recipe_files(int table, const std::string& recipes) {
   const fs::path folder = fs::path(recipes) / fmt::format("table{}", table);
   std::vector<fs::path> files;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error))
-    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+  for (const fs::path path : entries_of(folder.string()))
+    if (path.extension() == ".yaml") files.push_back(path);
   if (files.empty())
     throw user_error("{}: holds no recipes; run this where the folder recipes is, or give its path with --recipes",
                      folder.string());
@@ -55,11 +55,9 @@ std::string training_of(const Recipe& recipe) {
 // The name of a training's run: the key of its row in the first table that has it.
 std::string run_of(const Recipe& published, int table, const std::string& key, const std::string& recipes) {
   const std::string training = training_of(published);
-  std::error_code error;
   for (int earlier = 1; earlier < table; ++earlier)
-    for (const auto& entry : fs::directory_iterator(fs::path(recipes) / fmt::format("table{}", earlier), error))
-      if (entry.path().extension() == ".yaml" && training_of(read_recipe(entry.path().string())) == training)
-        return entry.path().stem();
+    for (const fs::path path : entries_of((fs::path(recipes) / fmt::format("table{}", earlier)).string()))
+      if (path.extension() == ".yaml" && training_of(read_recipe(path.string())) == training) return path.stem();
   return key;
 }
 

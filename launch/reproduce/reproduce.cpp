@@ -26,10 +26,12 @@
 #include "launch/console/device_option.h"
 #include "launch/console/json_output.h"
 #include "launch/report/run_history.h"
+#include "launch/reproduce/earlier_results.h"
 #include "launch/reproduce/reproduction.h"
 #include "launch/run/evaluate_run.h"
 #include "launch/run/random_rows.h"
 #include "launch/run/recompute.h"
+#include "launch/run/same_on_ranks.h"
 #include "launch/run/train_run.h"
 
 namespace longstride {
@@ -64,6 +66,7 @@ class Reproduction {
   void run_row(TableRow& row);
   void train_row(TableRow& row);
   void evaluate_row(TableRow& row);
+  void take_kept(const std::string& run, const KeptEvaluation& wanted, Measured& m) const;
   void read_row(TableRow& row) const;
   // Nothing if a signal stops it between two steps.
   std::optional<double> seconds_per_step(Recipe recipe, int steps);
@@ -71,6 +74,7 @@ class Reproduction {
   void fit_steps(TableRow& row);
   void share_time(const TableRow& from);
   double seconds_since_begin() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  PaperTable whole_table() const;
   void write() const;
 
   const ReproduceOptions& options_;
@@ -79,7 +83,8 @@ class Reproduction {
   Clock::time_point begin_ = Clock::now();
   std::string output_;
   PaperTable table_;
-  std::map<DataKind, std::string> data_;  // found or made; empty: there is none
+  std::map<std::string, EarlierResult> earlier_;  // rank 0's; read first, so that a damaged file costs no training
+  std::map<DataKind, std::string> data_;          // found or made; empty: there is none
   bool out_of_time_ = false, interrupted_ = false;
 };
 
@@ -150,6 +155,21 @@ void Reproduction::train_row(TableRow& row) {
     out_of_time_ = true;
 }
 
+// Every rank gets rank 0's answer: a rank that scores waits for the others.
+void Reproduction::take_kept(const std::string& run, const KeptEvaluation& wanted, Measured& m) const {
+  struct {
+    double bits_per_byte;
+    std::int64_t scored;  // -1: there is none
+  } answer = {0, -1};
+  if (session_.comm->rank() == 0)
+    for (const KeptEvaluation& kept : kept_evaluations(run))
+      if (kept.same_question(wanted)) answer = {kept.bits_per_byte, kept.bytes};
+  session_.comm->broadcast(&answer, sizeof answer, 0);
+  if (answer.scored < 0) return;
+  m.bits_per_byte = answer.bits_per_byte;
+  m.scored = answer.scored;
+}
+
 // The figure is kept in the run and not computed again.
 void Reproduction::evaluate_row(TableRow& row) {
   const std::string run = directory(row.paper);
@@ -161,15 +181,11 @@ void Reproduction::evaluate_row(TableRow& row) {
   const auto dataset = fs::exists(wanted.data) ? Dataset::open(wanted.data) : nullptr;
   wanted.split = dataset == nullptr || dataset->size("test").bytes > 0 ? "test" : "valid";
   if (dataset != nullptr) wanted.sha256 = dataset->stored_sha256(wanted.split);
-  const LoadedRun loaded = load_run(run, "automatic");
+  const LoadedRun loaded = load_run_on_ranks(run, "automatic", {}, *session_.comm);
   wanted.weights = loaded.averaged ? "average" : "last";
   wanted.memory = loaded.recipe.model->evaluated_memory();
   Measured& m = row.measured;
-  for (const KeptEvaluation& kept : kept_evaluations(run))
-    if (kept.same_question(wanted)) {
-      m.bits_per_byte = kept.bits_per_byte;
-      m.scored = kept.bytes;
-    }
+  take_kept(run, wanted, m);
   m.split = wanted.split;
   if (m.bits_per_byte || dataset == nullptr || interrupted_) return;
   EvaluateRequest request;
@@ -269,6 +285,7 @@ void Reproduction::fit_steps(TableRow& row) {
 void Reproduction::run_row(TableRow& row) {
   const TrainConfig& published = row.paper.published.train;
   row.measured.parameters = row.paper.recipe.model->make_model()->parameters().count();
+  row.measured.step_tokens = row.paper.recipe.train.global_batch * row.paper.recipe.data.context;
   row.measured.published_tokens = published.steps * published.global_batch * row.paper.published.data.context;
   if (table_.scale == Scale::speed) return time_row(row);
   const std::string data = find_data(row.paper);
@@ -288,11 +305,18 @@ void Reproduction::run_row(TableRow& row) {
   evaluate_row(row);
 }
 
+// Only some rows: those that an earlier command has run stay in the table.
+PaperTable Reproduction::whole_table() const {
+  if (options_.rows.empty()) return table_;
+  return with_earlier_results(table_, earlier_, paper_rows(table_.number, options_.recipes, table_.scale, {}, {}));
+}
+
 void Reproduction::write() const {
   std::error_code error;
   fs::create_directories(output_, error);
-  const std::string base = (fs::path(output_) / options_.table).string(), text = markdown(table_);
-  nlohmann::ordered_json out = json(table_);
+  const PaperTable whole = whole_table();
+  const std::string base = (fs::path(output_) / options_.table).string(), text = markdown(whole);
+  nlohmann::ordered_json out = json(whole);
   write_file_atomically(base + ".md", text);
   write_file_atomically(base + ".json", out.dump(2) + "\n");
   if (options_.json) {
@@ -306,6 +330,8 @@ void Reproduction::write() const {
 
 void Reproduction::run() {
   catch_stop_signals();
+  if (session_.comm->rank() == 0 && !options_.rows.empty())
+    earlier_ = earlier_results((fs::path(output_) / (options_.table + ".json")).string(), table_);
   for (TableRow& row : table_.rows) {
     if (session_.comm->rank() == 0) spdlog::info("== {}", row.paper.label);
     run_row(row);
@@ -370,6 +396,7 @@ void add_reproduce(CLI::App& app, Session& session) {
   add_json_option(*reproduce, o->json);
   reproduce->callback([o, reproduce, &session] {
     check_scale(*reproduce, o->scale);
+    check_same_on_ranks(given_options(*reproduce, {"--data", "--recipes", "--json"}), *session.comm);
     Reproduction(*o, session).run();
   });
 }

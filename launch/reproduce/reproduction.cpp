@@ -36,10 +36,8 @@ std::string evidence_text(const Measured& m) {
   return "";
 }
 
-const char* evidence_key(Evidence evidence) {
-  const char* const keys[] = {"none", "speed only", "toy size", "short run", "full run"};
-  return keys[static_cast<int>(evidence)];
-}
+constexpr const char* evidence_keys[] = {"none", "speed only", "toy size", "short run", "full run"};
+const char* evidence_key(Evidence evidence) { return evidence_keys[static_cast<int>(evidence)]; }
 
 std::string cell(const std::optional<double>& value, const char* format) {
   return value ? fmt::format(fmt::runtime(format), *value) : "";
@@ -159,6 +157,11 @@ double full_run_hours(const TableRow& row, int ranks) {
   return steps * (step_tokens / ranks / one + reduce) / 3600;
 }
 
+Evidence evidence_of(const std::string& name) {
+  const auto* const found = std::find(std::begin(evidence_keys), std::end(evidence_keys), name);
+  return found == std::end(evidence_keys) ? Evidence::none : static_cast<Evidence>(found - std::begin(evidence_keys));
+}
+
 std::string markdown(const PaperTable& table) {
   std::string out = fmt::format("# Table {}: {}\n\n", table.number, titles[table.number]);
   if (table.scale == Scale::smoke)
@@ -189,6 +192,7 @@ nlohmann::ordered_json json(const PaperTable& table) {
                                   {"scored_bytes", m.scored},
                                   {"min_context", row.paper.min_context},
                                   {"seconds_per_iteration", or_null(m.seconds_per_step)},
+                                  {"tokens_per_iteration", m.step_tokens},
                                   {"parameters", m.parameters},
                                   {"steps", m.steps},
                                   {"tokens", m.tokens},

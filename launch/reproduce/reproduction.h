@@ -19,13 +19,16 @@ struct Measured {
   std::string split;                       // the one that was scored
   std::int64_t scored = 0;                 // bytes of it
   std::optional<double> seconds_per_step;  // of the global batch
+  std::int64_t step_tokens = 0;            // of that batch; 0: as the row's recipe has it
   std::int64_t parameters = 0, steps = 0, tokens = 0, published_tokens = 0;
   double device_hours = 0;
   int ranks = 1;
   bool finished = false;  // all steps of the recipe are done
 
   double tokens_per_second(const PaperRow& row) const {
-    return static_cast<double>(row.recipe.train.global_batch * row.recipe.data.context) / *seconds_per_step;
+    const std::int64_t per_step =
+        step_tokens > 0 ? step_tokens : row.recipe.train.global_batch * row.recipe.data.context;
+    return static_cast<double>(per_step) / *seconds_per_step;
   }
 };
 
@@ -50,6 +53,9 @@ Speedup speedup_over_dense(const PaperTable& table, const TableRow& row);
 // device, and then the gradients' all-reduce, not overlapped. With more ranks than sequences in the batch, the batch
 // grows.
 double full_run_hours(const TableRow& row, int ranks);
+
+// Of its name in json(): "short run". None if it is unknown.
+Evidence evidence_of(const std::string& name);
 
 std::string markdown(const PaperTable& table);
 nlohmann::ordered_json json(const PaperTable& table);

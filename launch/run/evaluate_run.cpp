@@ -8,6 +8,7 @@
 #include "launch/console/counter_line.h"
 #include "launch/console/device_option.h"
 #include "launch/run/run_data.h"
+#include "launch/run/same_on_ranks.h"
 
 namespace longstride {
 
@@ -70,6 +71,7 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   auto changed = settings != nullptr ? with_weights_of(run, *settings) : nullptr;
   check_device_computes(changed != nullptr ? *changed : *run.model, request.device);
   const auto dataset = open_run_data(run, request.data, request.split);
+  check_same_on_ranks(facts_of(*dataset), *session.comm);
   const auto sequences = dataset->split(request.split, run.recipe.data.cross_files);
   EvaluationConfig config = config_of(run, changed != nullptr ? *changed : *run.model, request);
   const std::vector<EvaluationWindow> windows = evaluation_windows(*sequences, config);

@@ -96,6 +96,30 @@ void compare_data(const DataRecord& before, const DataRecord& now, std::vector<C
   changes.insert(changes.end(), found.begin(), found.end());
 }
 
+// Memory for the weights of the model, which it is bound to.
+void make_room(LoadedRun& loaded) {
+  ParameterSet& parameters = loaded.model->parameters();
+  const Tensor sized(nullptr, Dtype::f32, {parameters.flat_size()});
+  loaded.weights = Block(Device::cpu, sized.bytes());
+  loaded.masters = Tensor(loaded.weights.data(), Dtype::f32, sized.shape());
+  parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
+}
+
+// Rank 0's record to every rank. Its values are paths too, which need not be UTF-8.
+void send_record(DataRecord& record, Communicator& comm) {
+  auto count = std::ssize(record);
+  comm.broadcast(&count, sizeof count, 0);
+  const DataRecord first = std::move(record);
+  record.clear();
+  auto entry = first.begin();
+  for (std::ptrdiff_t i = 0; i < count; ++i) {
+    const bool sends = entry != first.end();
+    const std::string name = comm.broadcast_text(sends ? entry->first : "", 0);
+    record[name] = comm.broadcast_text(sends ? entry->second : "", 0);
+    if (sends) ++entry;
+  }
+}
+
 }  // namespace
 
 std::map<std::string, std::string> settings_by_key(const Recipe& recipe) {
@@ -120,20 +144,33 @@ LoadedRun load_run(const std::string& run, const std::string& weights, const Che
   LoadedRun loaded;
   loaded.recipe = recipe_of_run(state.recipe, run + "/recipe.yaml");
   loaded.model = loaded.recipe.model->make_model();
-  ParameterSet& parameters = loaded.model->parameters();
   const bool keeps_average = loaded.recipe.train.ema > 0;
   if (weights == "average" && !keeps_average)
     throw user_error("{}: the run keeps no average of its weights (train.ema is 0); use --weights last", run);
   loaded.averaged = keeps_average && weights != "last";
-
-  const Shape flat = {parameters.flat_size()};
-  const Tensor sized(nullptr, Dtype::f32, flat);
-  loaded.weights = Block(Device::cpu, sized.bytes());
-  loaded.masters = Tensor(loaded.weights.data(), Dtype::f32, flat);
-  parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
-  loaded.step = load_weights(run, parameters, loaded.averaged, choice).step;
+  make_room(loaded);
+  loaded.step = load_weights(run, loaded.model->parameters(), loaded.averaged, choice).step;
   enter_stage(*loaded.model, loaded.stage());
   loaded.data = state.data;
+  return loaded;
+}
+
+LoadedRun load_run_on_ranks(const std::string& run, const std::string& weights, const CheckpointChoice& choice,
+                            Communicator& comm) {
+  LoadedRun loaded;
+  if (comm.rank() == 0) loaded = load_run(run, weights, choice);
+  if (comm.size() == 1) return loaded;
+  const std::string recipe = comm.broadcast_text(loaded.recipe.resolved, 0);
+  comm.broadcast(&loaded.step, sizeof loaded.step, 0);
+  comm.broadcast(&loaded.averaged, sizeof loaded.averaged, 0);
+  send_record(loaded.data, comm);
+  if (comm.rank() != 0) {
+    loaded.recipe = recipe_of_run(recipe, run + "/recipe.yaml");
+    loaded.model = loaded.recipe.model->make_model();
+    make_room(loaded);
+    enter_stage(*loaded.model, loaded.stage());
+  }
+  comm.broadcast(loaded.masters.data(), static_cast<std::int64_t>(loaded.masters.bytes()), 0);
   return loaded;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/comm/communicator.h"
 #include "framework/core/device/memory.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/stages.h"
@@ -37,6 +38,11 @@ CheckpointChoice parse_checkpoint_choice(const std::string& text);
 // weights: "automatic" (the average if the run keeps one), "last" or "average". UserError if `run` is not a run
 // directory or holds no whole checkpoint of this choice.
 LoadedRun load_run(const std::string& run, const std::string& weights, const CheckpointChoice& choice = {});
+
+// The same on every rank: rank 0 chooses and reads, and sends it to the others, which read nothing. A run that is
+// training may replace its checkpoints meanwhile.
+LoadedRun load_run_on_ranks(const std::string& run, const std::string& weights, const CheckpointChoice& choice,
+                            Communicator& comm);
 
 // Every key of the resolved recipe, dotted, and its value as text.
 std::map<std::string, std::string> settings_by_key(const Recipe& recipe);

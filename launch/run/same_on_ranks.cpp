@@ -1,5 +1,6 @@
 #include "launch/run/same_on_ranks.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "framework/core/errors.h"
@@ -13,6 +14,13 @@ namespace {
 std::string value_in(const Facts& facts, const std::string& name) {
   const auto found = facts.find(name);
   return found == facts.end() || found->second.empty() ? not_set : found->second;
+}
+
+// For a rank that has nothing to say, while another one says why it ends all of them.
+[[noreturn]] void wait_to_be_ended(Communicator& comm) {
+  comm.barrier();
+  throw CommunicationError(
+      fmt::format("rank {} ({}): a rank that had to end the others did not", comm.rank(), comm.host()));
 }
 
 }  // namespace
@@ -43,10 +51,22 @@ void check_same_on_ranks(const Facts& facts, Communicator& comm) {
       nlohmann::json::parse(comm.broadcast_text(nlohmann::json(facts).dump(-1, ' ', false, replace), 0)).get<Facts>();
   Facts names = mine;
   names.insert(first.begin(), first.end());
-  for (const auto& [name, any] : names)
-    if (const std::string here = value_in(mine, name), there = value_in(first, name); here != there)
-      throw user_error("{} is {} on this rank, but {} on rank 0; give all ranks the same recipe, options and data",
-                       name, printable(here), printable(there));
+  const auto differs = [&](const auto& fact) { return value_in(mine, fact.first) != value_in(first, fact.first); };
+  const auto found = std::find_if(names.begin(), names.end(), differs);
+  if (!comm.any(found != names.end())) return;
+  if (found == names.end()) wait_to_be_ended(comm);
+  const std::string& name = found->first;
+  throw user_error("{} is {} on this rank, but {} on rank 0; give all ranks the same command, recipe, options and data",
+                   name, printable(value_in(mine, name)), printable(value_in(first, name)));
+}
+
+bool mistake_of_this_rank(const std::optional<std::string>& command, Communicator& comm) {
+  if (comm.size() == 1) return false;
+  const bool some_begin = comm.any(command.has_value()), some_are_mistaken = comm.any(!command.has_value());
+  if (!command) return some_begin;
+  if (some_are_mistaken) wait_to_be_ended(comm);
+  check_same_on_ranks({{"the command", *command}}, comm);
+  return false;
 }
 
 }  // namespace longstride

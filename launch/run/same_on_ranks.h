@@ -2,6 +2,7 @@
 // train one model on different data; on hosts that share no file system that takes one stale copy.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 
 #include "datasets/dataset.h"
@@ -15,7 +16,13 @@ using Facts = std::map<std::string, std::string>;
 Facts facts_of(const TrainRequest& request);
 Facts facts_of(const Dataset& dataset);  // the checksums that it stores, and sizes
 
-// Every rank calls it. UserError on a rank whose facts differ from rank 0's, with the first difference.
+// Every rank calls it. UserError on a rank whose facts differ from rank 0's, with the first difference. The others then
+// never return: that rank ends them, and they have changed nothing.
 void check_same_on_ranks(const Facts& facts, Communicator& comm);
+
+// Every rank calls it before its command begins, with the command, or nothing if its arguments are a mistake. As above
+// for ranks that would run different commands. Returns true on a rank whose mistake is not everyone's: it ends the
+// others, which do not return.
+bool mistake_of_this_rank(const std::optional<std::string>& command, Communicator& comm);
 
 }  // namespace longstride

@@ -60,9 +60,21 @@ struct RunPlaces {
 };
 
 bool holds_checkpoints(const std::string& directory) {
-  if (directory.empty()) return false;
-  check_checkpoints_readable(directory);
-  return !checkpoint_steps(directory).empty();
+  return !directory.empty() && !checkpoint_steps(directory).empty();
+}
+
+// A run that ended before its first checkpoint begins again in its folder and replaces what it has written. The files
+// of others that have these names stay.
+void refuse_foreign_folder(const std::string& run) {
+  const auto holds = [&](const char* name) {
+    std::error_code absent;
+    return fs::exists(fs::symlink_status(fs::path(run) / name, absent));
+  };
+  if (holds("recipe.yaml") && holds("environment.json")) return;
+  for (const char* name : {"metrics.jsonl", "samples", "attention"})
+    if (holds(name))
+      throw user_error("{}: holds {}, but no recipe.yaml and environment.json of a run; move it away, or {}", run, name,
+                       run_advice);
 }
 
 void refuse_older_run(const RunPlaces& places) {
@@ -75,6 +87,7 @@ void refuse_older_run(const RunPlaces& places) {
     throw user_error(
         "{}: holds the scores of a run whose checkpoints are gone, evaluations.jsonl; delete that file, or {}",
         places.run, run_advice);
+  refuse_foreign_folder(places.run);
 }
 
 // A new run must not overwrite another one; a resumed one needs something to resume.

@@ -19,6 +19,11 @@ import sys
 import time
 
 
+def refuse(message):
+    print(f"longstride: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
 class Wandb:
     def __init__(self, module, project, name, environment):
         self.run = module.init(project=project, name=name, config=environment)
@@ -66,6 +71,8 @@ class Lines:
                 content = file.read()
         except FileNotFoundError:
             return []
+        except OSError as error:
+            refuse(f"{self.path}: cannot be read: {error.strerror}")
         whole = content[:content.rfind(b"\n") + 1]
         self.offset += len(whole)
         self.end = (self.end + whole)[-4096:]
@@ -73,7 +80,10 @@ class Lines:
 
 
 def figure(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def figures_of(line):
@@ -82,7 +92,7 @@ def figures_of(line):
         entry = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(entry, dict) or type(entry.get("step")) is not int:
+    if not isinstance(entry, dict) or type(entry.get("step")) is not int or entry["step"] >= 2**63:
         return None
     kind = entry["split"] if isinstance(entry.get("split"), str) else "train" if "lr" in entry else "memory"
     figures = {f"{kind}/{key}": value for key, value in entry.items() if key not in ("step", "time") and figure(value)}
@@ -118,14 +128,9 @@ class Follower:
 def environment_of(run):
     try:
         environment = json.loads((run / "environment.json").read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return environment if isinstance(environment, dict) else {}
-
-
-def refuse(message):
-    print(f"longstride: {message}", file=sys.stderr)
-    sys.exit(2)
 
 
 class Options(argparse.ArgumentParser):
@@ -156,6 +161,8 @@ def main():
     path = options.run / "metrics.jsonl"
     if not options.run.is_dir():
         refuse(f"{options.run}: is not a directory; give the directory of a run")
+    if path.is_dir():
+        refuse(f"{path}: is a folder, not a file of metrics; give the directory of a run")
     if options.once and not path.is_file():
         refuse(f"{options.run}: holds no metrics.jsonl; give the directory of a run that has trained")
     try:

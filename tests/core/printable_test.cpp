@@ -39,6 +39,13 @@ TEST(Printable, AMessageKeepsTheLinesOfItsListsOnly) {
   EXPECT_EQ(printable_message("a\nlongstride: b\n c\n"), "a\\nlongstride: b\\n c\\n");
 }
 
+TEST(Printable, ABeginningEndsAfterAWholeCharacter) {
+  EXPECT_EQ(printable_beginning("caf\xc3\xa9\x1b", 6), "caf\xc3\xa9\\x1b");
+  EXPECT_EQ(printable_beginning("caf\xc3\xa9\x1b", 5), "caf\xc3\xa9...");
+  EXPECT_EQ(printable_beginning("caf\xc3\xa9", 4), "caf...");
+  EXPECT_EQ(printable_beginning(std::string(81, 'n')), std::string(80, 'n') + "...");
+}
+
 TEST(Printable, EscapingTwiceIsEscapingOnce) {
   std::string all;
   for (int i = 0; i < 256; ++i) all += static_cast<char>(i);

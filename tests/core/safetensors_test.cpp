@@ -170,6 +170,7 @@ TEST_F(Safetensors, RefusesOverlapsGapsAndDuplicateNames) {
 TEST_F(Safetensors, NamesFromUntrustedFilesStayOneShortLine) {
   const std::string message = complaint(file_of("{\"a\\n\\u001b[31m" + std::string(500, 'n') + "\":1}", ""));
   EXPECT_LT(message.size(), 200u);
+  EXPECT_EQ(message.find("tensor 'a\\n\\x1b[31mnnn"), 0u) << message;
   EXPECT_EQ(message.find('\x1b'), std::string::npos);
 }
 

@@ -119,6 +119,7 @@ TEST(PrepareCifar10, RefusesWhatIsNotABatchAndLeavesNothing) {
   expect_user_error(attempt({folder / "none"}), "holds no data_batch_*.bin");
   expect_user_error(attempt({folder / "absent.bin"}), "absent.bin");
   expect_user_error(attempt({folder / "data_batch_1.bin", folder / "data_batch_1.bin"}), "given twice");
+  expect_user_error(attempt({"-"}), "-: only `prepare bytes` reads standard input; name a file or a folder");
   expect_user_error(attempt({}), "--input is needed");
   for (std::size_t part = 0; part < 16; ++part) {
     put_file(folder / "cut.bin", cut_short(good, part));

@@ -127,6 +127,21 @@ TEST(PrepareImages, RefusesAPictureThatTwoInputsHold) {
   prepare_images(config, to(folder / "x.h5"));
 }
 
+// Text and sound are refused likewise: joined_test.cpp and sound/audio_test.cpp.
+TEST(PrepareImages, RefusesALinkToAnotherPictureOfItsFolder) {
+  const Folder folder;
+  put_file(folder / "p/b/a.png", encode_png(side, side, random_bytes(picture, 4), {}));
+  std::filesystem::create_symlink("b/a.png", folder / "p/z.png");
+  expect_user_error([&] { prepare_images(config_of({folder / "p"}), to(folder / "x.h5")); },
+                    folder / "p/z.png" + ": is given twice (also as " + (folder / "p/b/a.png") + "); remove the link");
+  std::filesystem::remove(folder / "p/z.png");
+  put_file(folder / "other.png", encode_png(side, side, random_bytes(picture, 5), {}));
+  std::filesystem::create_symlink(folder / "other.png", folder / "p/z.png");
+  PrepareImagesConfig config = config_of({folder / "p"});
+  config.split = "1,1,0";
+  prepare_images(config, to(folder / "x.h5"));
+}
+
 TEST(PrepareImages, ConvertsGreyOnlyWhenAsked) {
   const Folder folder;
   PngSettings grey;

@@ -258,9 +258,12 @@ TEST(PrepareCommand, RefusesInputsThatItCannotJoin) {
   put_file(folder / "in/b", words(4000, 2));
   put_file(folder / "nothing/.hidden", words(10, 1));
   put_file(folder / "zero/empty", {});
+  put_file(folder / "linked/b", words(4000, 3));
+  std::filesystem::create_symlink("b", folder / "linked/c");
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{0}/a {0}/in/../a", "/a: is given twice (also as "},
       {"{0}/in {0}/in/b", "/in/b: is given twice"},
+      {"{0}/linked", "/linked/c: is given twice (also as {0}/linked/b); remove the link"},
       {"- -", "--input - is given twice"},
       {"-", "standard input: is empty; there is nothing to prepare"},
       {"{0}/a {0}/zero/empty", "/zero/empty: is empty"},
@@ -280,7 +283,7 @@ TEST(PrepareCommand, RefusesInputsThatItCannotJoin) {
     const Outcome outcome =
         call("prepare bytes" + (has_output ? "" : " --output " + (folder / "x.h5")) + " --input " + all);
     EXPECT_EQ(outcome.code, 2) << outcome.text;
-    EXPECT_NE(outcome.text.find(message), std::string::npos) << outcome.text;
+    EXPECT_NE(outcome.text.find(fmt::format(fmt::runtime(message), folder.path())), std::string::npos) << outcome.text;
     EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 1) << outcome.text;
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));

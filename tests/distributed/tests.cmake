@@ -59,7 +59,7 @@ if(NOT LONGSTRIDE_SANITIZE)  # mpirun takes a second to end the others, unless t
 endif()
 
 # Training as a user runs it, on real text: losses, bits, kills and signals.
-foreach(scenario ranks divided kill kill_ranks sigterm threads unlike elastic elastic_sharded)
+foreach(scenario ranks divided kill kill_ranks sigterm threads unlike chosen elastic elastic_sharded)
   add_test(NAME distributed.training_${scenario}
     COMMAND ${ranks_source}/training.sh $<TARGET_FILE:longstride> ${scenario})
   longstride_on_ranks(distributed.training_${scenario})
@@ -68,7 +68,7 @@ set_tests_properties(distributed.training_sigterm PROPERTIES PROCESSORS 1)  # on
 if(NOT LONGSTRIDE_SANITIZE)
   set_tests_properties(distributed.training_ranks PROPERTIES LABELS slow)  # distributed.ranks_2 has the same training
 endif()
-foreach(scenario divided kill kill_ranks threads unlike elastic elastic_sharded)
+foreach(scenario divided kill kill_ranks threads unlike chosen elastic elastic_sharded)
   set_tests_properties(distributed.training_${scenario} PROPERTIES LABELS slow)
 endforeach()
 

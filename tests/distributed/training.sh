@@ -2,8 +2,8 @@
 # Training as a user runs it: the same losses on any number of ranks, the same bits in every run, and a run that is
 # killed and resumed ends with the bits of one that was not.
 #
-#   training.sh LONGSTRIDE CASE        cases: ranks, divided, kill, kill_ranks, sigterm, threads, unlike, elastic,
-#                                    elastic_sharded
+#   training.sh LONGSTRIDE CASE        cases: ranks, divided, kill, kill_ranks, sigterm, threads, unlike, chosen,
+#                                    elastic, elastic_sharded
 #
 # LONGSTRIDE_TEST_CONTEXT: another context than 512, for a slow build.
 set -euo pipefail
@@ -88,13 +88,36 @@ case $scenario in
     ! grep -q 'OMP_NUM_THREADS' train.log || fail "3 threads are refused"
     same_bits whole three 20
     ;;
-  unlike)  # ranks that were given different recipes
+  unlike)  # ranks that were given different commands, recipes or options: one of them says so, and nothing is changed
     sed 's/seed: 3/seed: 4/' recipe.yaml >other.yaml
-    code=0
-    mpirun --bind-to none -n 1 "$longstride" train recipe.yaml --run unlike : -n 1 "$longstride" train other.yaml --run unlike \
-      >train.log 2>&1 || code=$?
-    [ "$code" = 2 ] && grep -q '^longstride: rank 1 (.*): train.seed is 4 on this rank, but 3 on rank 0; ' train.log ||
-      { cat train.log; fail "ranks with different recipes ended with $code"; }
+    unlike() { # unlike MESSAGE WORDS WORDS: the words of each rank
+      local code=0
+      timeout 60 mpirun --bind-to none -n 1 "$longstride" $2 : -n 1 "$longstride" $3 >train.log 2>&1 || code=$?
+      [ "$code" = 2 ] && [ "$(grep -c '^longstride: ' train.log)" = 1 ] && grep -q "^longstride: $1" train.log ||
+        { cat train.log; fail "'$2' and '$3' ended with $code"; }
+      [ ! -e unlike ] || fail "'$2' and '$3' left a run"
+    }
+    train="train recipe.yaml --run unlike"
+    unlike 'rank 1 (.*): train.seed is 4 on this rank, but 3 on rank 0; ' "$train" "train other.yaml --run unlike"
+    unlike 'rank 1 (.*): the command is eval on this rank, but train on rank 0; ' "$train" "eval whole"
+    unlike 'rank 1 (.*): the command is train on this rank, but bench step on rank 0; ' "bench step recipe.yaml" "$train"
+    unlike 'rank 1 (.*): the command is --help or --version on this rank, but train on rank 0; ' "$train" "--version"
+    unlike "rank 1 (.*): there is no option '--rnu' (did you mean '--run'?); see longstride train --help" \
+      "$train" "train recipe.yaml --rnu unlike"
+    unlike "rank 0 (.*): there is no command 'trian' (did you mean 'train'?); see longstride --help" "trian" "$train"
+    unlike "there is no command 'trian' (did you mean 'train'?); see longstride --help" "trian" "trian"
+    unlike 'rank 1 (.*): --split is valid on this rank, but test on rank 0; ' "eval whole --split test" "eval whole --split valid"
+    unlike 'rank 1 (.*): train.seed is 4 on this rank, but 3 on rank 0; ' "bench step recipe.yaml" "bench step other.yaml"
+    [ "$(mpirun --bind-to none -n 2 "$longstride" --version)" = "$("$longstride" --version)" ] || fail "two ranks print a version"
+    ;;
+  chosen)  # the checkpoint that rank 0 has chosen is scored, also if another rank finds a newer one
+    mkdir -p older/run/checkpoints newer
+    cp text.h5 older && cp text.h5 newer && cp -r whole newer/run && cp -r whole/checkpoints/step-00000010 older/run/checkpoints
+    score() { "$@" 2>score.log | sed 's/,.* step/ step/' || { cat score.log; fail "$*"; }; }
+    (cd older && score "$longstride" eval run) >one
+    grep -q 'step 10, ' one || fail "one rank scores: $(cat one)"
+    score mpirun --bind-to none -n 1 -wdir "$work/older" "$longstride" eval run : -n 1 -wdir "$work/newer" "$longstride" eval run >two
+    cmp one two || fail "two ranks score $(cat two) instead of $(cat one)"
     ;;
   divided)
     train 4 ranks4

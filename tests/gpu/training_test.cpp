@@ -307,6 +307,17 @@ TEST(TrainingOnTheGpu, AnOverflowedStepIsSkippedAndTheLossScaleHalved) {
   EXPECT_GT(report.scalars.good_steps, 0);
   EXPECT_LT(report.scalars.loss_scale, 0x1p30f);
   EXPECT_NE(run.bits(), before);
+
+  // Adam's t does not count them, also in a run that resumes.
+  CheckpointState later;
+  run.step.describe(report, later);
+  EXPECT_EQ(later.skipped, report.scalars.skipped);
+  const testing::TemporaryDirectory saved;
+  run.step.with_host_tensors([&](const TrainingTensors& t) { save_checkpoint(saved.path(), later, t, 0); });
+  Trained resumed(train, Device::cuda);
+  resumed.step.resume(saved.path());
+  for (Trained* each : {&run, &resumed}) each->go(3);
+  EXPECT_TRUE(same_bits(resumed.bits(), run.bits()));
 }
 
 // Starts with a loss scale that always overflows: the steps until it fits have no effect, and the rest learn as in

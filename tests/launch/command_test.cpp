@@ -362,6 +362,10 @@ TEST_F(Command, WhatCannotBePreparedIsRefusedAndLeavesNothing) {
           "a.npz: is not a tar or zip archive, or is damaged (Unrecognized archive format); copy or download it again");
   expect_refused({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"},
                  "x.h5: already exists; choose another --output, or replace it with --force");
+  for (const char* more : {"--force", "--quiet"})
+    expect_refused(
+        {"prepare", "bytes", "--input", "text.bin", "--output", "/dev/null", more},
+        "/dev/null: is a pipe, a socket or a device, but this needs a regular file; choose another --output");
   expect_refused({"prepare", "bytes", "--input", "text.bin", "--output", "y.h5", "--split", "1,2"},
                  "text.bin: has 4,000 bytes, but --split 1,2 adds up to 3; make the counts add up or use fractions");
   expect_refused({"info", "text.bin"}, "text.bin: is not an HDF5 file; make one with `longstride prepare`");

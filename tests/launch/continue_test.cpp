@@ -81,6 +81,20 @@ TEST_F(Continued, OtherBytesAtTheSamePathAreOtherData) {
   EXPECT_EQ(run({"eval", "run"}).exit_code, 0);
 }
 
+TEST_F(Continued, AFolderOfOthersIsNoPlaceForARun) {
+  for (const std::string name : {"metrics.jsonl", "samples/sample-1.txt", "attention/layer-1.png"}) {
+    write_text(dir / ("theirs/" + name), "{\"step\": 1}\n");
+    expect_refused({"train", "r.yaml", "--run", "theirs"},
+                   {"theirs: holds " + name.substr(0, name.find('/')) +
+                    ", but no recipe.yaml and environment.json of a run; move it away, or choose another directory"});
+    EXPECT_EQ(text_of(dir / ("theirs/" + name)), "{\"step\": 1}\n");
+    EXPECT_EQ(std::distance(fs::directory_iterator(dir / "theirs"), {}), 1);
+    fs::remove_all(dir / "theirs");
+  }
+  write_text(dir / "theirs/readme.txt", "of others");
+  EXPECT_EQ(run({"train", "r.yaml", "--run", "theirs"}).exit_code, 0);
+}
+
 TEST_F(Continued, BytesAreCountedAsTheyWereReadWhateverTheBatchIsNow) {
   const CommandResult resumed = run({"train", "r.yaml", "--run", "run", "--resume-changed", "--set", "train.steps=4",
                                      "--set", "train.global_batch=8", "--set", "train.log_every=1"});
@@ -179,6 +193,22 @@ TEST_F(Continued, CheckpointsThatCannotBeReadAreNotOverlooked) {
   expect_refused({"train", "r.yaml", "--run", "run"}, {sentence});
   expect_refused({"eval", "run"}, {sentence});
   fs::permissions(dir / "run/checkpoints", fs::perms::owner_all);
+}
+
+// Root, too, meets folders that cannot be read: on a file server that fails, or in a circle of links.
+TEST_F(Continued, FoldersThatCannotBeReadEndACommandWithASentence) {
+  const auto in_a_circle = [&](const char* folder) {
+    fs::remove_all(dir / folder);
+    fs::create_symlink(fs::path(folder).filename(), dir / folder);
+  };
+  in_a_circle("run/samples");
+  expect_refused({"report", "run"}, {"run/samples: cannot read the folder: Too many levels of symbolic links"});
+  in_a_circle("run/checkpoints");
+  const std::string sentence =
+      "run: its checkpoints cannot be read: Too many levels of symbolic links; choose another run";
+  expect_refused({"eval", "run"}, {sentence});
+  expect_refused({"report", "run"}, {sentence});
+  expect_refused({"train", "r.yaml", "--run", "run", "--resume"}, {sentence});
 }
 
 // Weights a million times too large, and a learning rate that cannot repair them.

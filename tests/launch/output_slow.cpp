@@ -124,8 +124,9 @@ TEST_F(Output, PipesAndDevicesAreWrittenThrough) {
   const CommandResult mixed = shell("$L show pattern r.yaml --json --output /dev/stdout | cat; exit ${PIPESTATUS[0]}");
   EXPECT_EQ(mixed.exit_code, 2);
   EXPECT_EQ(mixed.out, "");
-  EXPECT_EQ(shell("mkfifo p2; timeout 20 $L prepare bytes --input text.bin --output p2 --force").err,
-            "longstride: p2: is a pipe or a device, but this needs a regular file\n");
+  EXPECT_EQ(
+      shell("mkfifo p2; timeout 20 $L prepare bytes --input text.bin --output p2 --force").err,
+      "longstride: p2: is a pipe, a socket or a device, but this needs a regular file; choose another --output\n");
 }
 
 TEST_F(Output, StandardOutputThatCannotBeWrittenIsAFailure) {

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "framework/core/device/device.h"
+#include "framework/core/text/numbers.h"
 #include "framework/train/step/memory_plan.h"
 #include "launch/recipe/recipe.h"
 #include "tests/launch/command.h"
@@ -414,12 +415,24 @@ TEST(Plan, OfAModelThatRemembersSaysWhatItSeesKeepsAndReaches) {
   for (const std::string line :
        {"attention             76.5 keys per query on average, of 76.5 up to its own (compressed memory 16, memory 48, "
         "segment 24)\n",
-        "memory                48 rows per layer and 16 compressed ones, one for every 3 that leave the memory: 16896 "
+        "memory                48 rows per layer and 16 compressed ones, one for every 3 that leave the memory: 16,896 "
         "bytes per sequence, in two buffers\n",
         "reach                 layer 0 by itself: 119 positions back (96 before the segment); 2 layers together: 215 "
         "positions back (192 before the segment)\n"})
     EXPECT_NE(all.text.find(line), std::string::npos) << line << all.text;
   EXPECT_EQ(all.text.find("causal pairs"), std::string::npos);
+}
+
+TEST(Plan, SeparatesThousandsAsOtherMessagesDo) {
+  const Planned plan = planned_memory(compressive_recipe, {});
+  const nlohmann::json& bytes = plan.json.at("bytes_per_rank");
+  for (const char* key : {"parameters", "states", "activations", "total"})
+    EXPECT_NE(plan.text.find(" " + thousands(bytes.at(key).get<std::int64_t>()) + " bytes "), std::string::npos)
+        << key << plan.text;
+  EXPECT_GT(bytes.at("total"), 1000);
+  EXPECT_NE(plan.text.find("of which " + thousands(bytes.at("tape").get<std::int64_t>()) + " saved for backward"),
+            std::string::npos)
+      << plan.text;
 }
 
 TEST(Plan, WindowsDilationAndSpansLimitKeysAndReach) {

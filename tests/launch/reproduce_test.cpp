@@ -10,6 +10,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/files/safetensors.h"
 #include "launch/report/run_history.h"
+#include "launch/reproduce/earlier_results.h"
 #include "launch/reproduce/reproduction.h"
 #include "tests/launch/command.h"
 #include "tests/support/sanitized.h"
@@ -84,11 +85,13 @@ TEST_F(Reproduced, RowsOfOneTrainingShareItsRun) {
 TEST_F(Reproduced, ExistingResultsAreReadAndNotComputedAgain) {
   const std::string kept = *dir / "runs/reproduce-smoke/cifar10-dense/evaluations.jsonl";
   const auto before = fs::last_write_time(kept);
+  const Json before_table = table();
   const CommandResult again = reproduce(dir->path(), {"table2", "--scale", "smoke", "--set", "train.steps=2", "--set",
                                                       "train.warmup=1", "--windows", "1", "--row", "cifar10-dense"});
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(fs::last_write_time(kept), before);
   EXPECT_EQ(again.err.find("steps of"), std::string::npos) << again.err;  // nothing was trained
+  EXPECT_EQ(table(), before_table);
 }
 
 TEST_F(Reproduced, AttentionIsDrawnOverThePast) {
@@ -247,35 +250,31 @@ TEST(Reproduce, FullRunsCostTheirTokensAndTheirAllReduce) {
   EXPECT_GT(full_run_hours(row, 64), full_run_hours(row, 1) / 64);
 }
 
-TEST(RunHistory, LinesThatAreNotWholeAreSkipped) {
+TEST(Reproduce, ATableKeepsTheEarlierResultsOfItsOtherRows) {
+  const std::vector<PaperRow> all = paper_rows(2, recipes, Scale::speed, {}, {});
+  PaperTable first{2, Scale::speed, {}};
+  for (const std::size_t i : {0, 1, 3}) {
+    Measured m;
+    m.evidence = Evidence::speed, m.device = "a GPU", m.seconds_per_step = 0.5 + static_cast<double>(i);
+    m.step_tokens = 100, m.parameters = 7, m.published_tokens = 1000, m.steps = 20;
+    first.rows.push_back({all[i], m});
+  }
   const TemporaryDirectory dir;
-  write_text(dir / "metrics.jsonl",
-             "{\"step\":10,\"loss\":1,\"bits_per_byte\":2,\"tokens_per_second\":100}\n"
-             "{\"step\":20,\"loss\":1,\"bits_per_byte\":null,\"tokens_per_second\":100}\n"
-             "{\"step\":20,\"split\":\"valid\",\"bits_per_byte\":3}\n"
-             "{\"step\":15,\"mean_loss\":\"x\",\"bits_per_byte\":null,\"host_peak_bytes\":[]}\n"
-             "{\"step\":20,\"loss\":1,\"bits_per_byte\":1.5,\"tokens_per_second\":50}\n{\"step\":30,\"lo");
-  const RunHistory history = read_history(dir.path());
-  ASSERT_EQ(history.steps.size(), 2u);
-  ASSERT_EQ(history.evaluations.size(), 1u);
-  const auto before = [](std::int64_t step) { return 1000 * static_cast<double>(step); };
-  EXPECT_DOUBLE_EQ(history.seconds(before), 10 * 1000 / 100.0 + 10 * 1000 / 50.0);
-  EXPECT_DOUBLE_EQ(*history.seconds_per_step(before), 20);
-  EXPECT_FALSE(read_history(dir / "nothing").seconds_per_step(before).has_value());
-}
-
-TEST(RunHistory, TakesTheMeanLossWhereALineHasIt) {
-  const TemporaryDirectory dir;
-  write_text(dir / "metrics.jsonl",
-             "{\"step\":10,\"bits_per_byte\":2}\n"
-             "{\"step\":20,\"bits_per_byte\":2,\"mean_loss\":0.6931471805599453,\"host_peak_bytes\":4096}\n"
-             "{\"step\":30,\"bits_per_byte\":2,\"mean_loss\":null,\"host_peak_bytes\":1024}\n");
-  const RunHistory history = read_history(dir.path());
-  ASSERT_EQ(history.steps.size(), 3u);
-  EXPECT_EQ(history.steps[0].bits_per_byte, 2);
-  EXPECT_NEAR(history.steps[1].bits_per_byte, 1, 1e-12);
-  EXPECT_EQ(history.steps[2].bits_per_byte, 2);
-  EXPECT_EQ(history.host_peak_bytes, 4096);
+  const std::string path = dir / "table2.json";
+  write_text(path, json(first).dump());
+  PaperTable second{2, Scale::speed, {first.rows[1]}};
+  second.rows[0].measured.seconds_per_step = 9;
+  const PaperTable whole = with_earlier_results(second, earlier_results(path, second), all);
+  first.rows[1].measured.seconds_per_step = 9;
+  EXPECT_EQ(json(whole), json(first));
+  EXPECT_EQ(markdown(whole), markdown(first));
+  EXPECT_TRUE(earlier_results(path, {3, Scale::speed, {}}).empty());
+  EXPECT_TRUE(earlier_results(path, {2, Scale::paper, {}}).empty());
+  EXPECT_TRUE(earlier_results(dir / "absent", second).empty());
+  for (const char* damaged : {"", "{", "[]", "{\"table\":2,\"scale\":\"speed\",\"rows\":[{\"row\":1}]}"}) {
+    write_text(path, damaged);
+    EXPECT_THROW(earlier_results(path, second), UserError) << damaged;
+  }
 }
 
 TEST(Export, WritesTheWeightsAndBatchesThatTrainingBeginsWith) {

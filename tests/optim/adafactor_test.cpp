@@ -163,6 +163,21 @@ TEST(Adafactor, AGradientThatIsNotFiniteChangesNothing) {
   EXPECT_FALSE(run.weights == weights);
 }
 
+TEST(Adafactor, AfterASkippedStepItContinuesAsIfThatStepHadNotBeen) {
+  Optimizer::Config c = config();
+  c.schedule = kernels::ScheduleKind::constant;
+  c.warmup = 0;
+  Trial run(c, count, 128, Dtype::f64, some), straight(c, count, 128, Dtype::f64, some);
+  OwnedTensor bad = normals({count}, Dtype::f64, 3);
+  bad.set(7, std::numeric_limits<double>::infinity());
+  for (std::uint32_t t = 0; t < 3; ++t) {
+    run.advance(bad);
+    run.advance(normals({count}, Dtype::f64, 6 + t));
+    straight.advance(normals({count}, Dtype::f64, 6 + t));
+    EXPECT_EQ(run.weights, straight.weights);
+  }
+}
+
 TEST(Adafactor, GivesTheSameBitsForAnyNumberOfThreads) {
   const int threads = omp_get_max_threads();
   constexpr std::int64_t rows = 160, columns = 700;

@@ -181,6 +181,22 @@ TEST(Optimizer, AGradientThatIsNotFiniteChangesNothingButTheScalars) {
   }
 }
 
+// As in PyTorch, whose GradScaler does not call the optimizer then: Adam's t counts updates.
+TEST(Optimizer, AfterASkippedStepItContinuesAsIfThatStepHadNotBeen) {
+  Optimizer::Config c = config();
+  c.schedule = ScheduleKind::constant;
+  c.warmup = 0;
+  Trial run(c, 300, 200, Dtype::f32), straight(c, 300, 200, Dtype::f32);
+  run.advance(overflowed(300, HUGE_VAL));
+  for (std::uint32_t t = 0; t < 3; ++t) {
+    run.advance(normals({300}, Dtype::f32, 6 + t));
+    if (t == 1) run.advance(overflowed(300, HUGE_VAL));
+    straight.advance(normals({300}, Dtype::f32, 6 + t));
+    EXPECT_EQ(run.weights, straight.weights);
+    EXPECT_EQ(run.ema, straight.ema);
+  }
+}
+
 // The scales are powers of two, so the bits are the same.
 TEST(Optimizer, GradientsTimesTheLossScaleGiveTheSameWeights) {
   Optimizer::Config scaled = config();
@@ -217,7 +233,7 @@ TEST(Optimizer, TheLossScaleHalvesOnOverflowAndDoublesAfterEnoughGoodSteps) {
   EXPECT_EQ(s.good_steps, 0) << "an overflow restarts the count";
   for (int i = 0; i < 40; ++i) run.advance(bad);
   EXPECT_EQ(s.loss_scale, 1);
-  run.optimizer.resume(run.ctx, kernels::LossScale::most, kernels::LossScale::interval - 1);
+  run.optimizer.resume(run.ctx, kernels::LossScale::most, kernels::LossScale::interval - 1, 0);
   run.advance(good);
   EXPECT_EQ(s.loss_scale, kernels::LossScale::most);
 }

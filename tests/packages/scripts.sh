@@ -76,7 +76,11 @@ stand_in srun <<<'#!/bin/sh
 echo "srun $*"
 exit ${ends_with:-0}'
 stand_in scontrol <<<'#!/bin/sh
-echo "scontrol $*"'
+if [ "$*" = "--oneliner show job 7" ]; then
+  printf "JobId=%s ArrayJobId=7 JobName=x JobState=%s Reason=None\n" 71 RUNNING 7 "${state:-RUNNING}"
+else
+  echo "scontrol $*"
+fi'
 export SLURM_JOB_ID=7
 ends_with=2 try bash launch/scripts/slurm.sbatch recipe.yaml "$work/a run"
 [ $code -eq 2 ] && [ "$(wc -l <"$work/said")" -eq 2 ] || fail "slurm.sbatch says more than a run that does not start"
@@ -85,6 +89,11 @@ echo '  steps: 200' >"$work/a run/recipe.yaml"
 try bash launch/scripts/slurm.sbatch recipe.yaml "$work/a run" --from old
 [ $code -eq 0 ] && grep -q -- ' --resume$' "$work/said" && grep -qx 'scontrol requeue 7' "$work/said" ||
   fail "slurm.sbatch does not continue a run"
+for state in COMPLETING CANCELLED; do
+  state=$state try bash launch/scripts/slurm.sbatch recipe.yaml "$work/a run"
+  [ $code -eq 0 ] && ! grep -q '^scontrol requeue' "$work/said" && grep -q "^at step 100 of 200: the job is $state " "$work/said" ||
+    fail "slurm.sbatch requeues a job that was cancelled"
+done
 
 (umask 077 && mkdir -p "$work/packed/usr/bin" && touch "$work/packed/usr/bin/x")
 cmake -D CPACK_TEMPORARY_DIRECTORY="$work/packed" -P "$source/cmake/readable_folders.cmake" >"$work/said" 2>&1

@@ -164,11 +164,40 @@ class FollowMetrics(unittest.TestCase):
         self.assertEqual(self.logged(), [(0, ["memory/planned_bytes"]), (1, ["train/loss", "train/lr"]),
                                          (3, ["valid/bytes"])])
 
+    def test_numbers_that_no_float_holds_are_left_out(self):
+        digits = "9" * 400
+        self.metrics.write_text(
+            '{"step":1,"loss":' + digits + ',"lr":1}\n{"step":' + digits + ',"loss":1,"lr":1}\n'
+            + '{"step":2,"loss":3,"lr":1,"auxiliary":{"a":-' + digits + '}}\n')
+        (self.run_dir / "environment.json").write_text("[" * 100000)
+        self.follow("run", "--to", "wandb", "--once")
+        self.assertEqual([call[2] for call in self.calls() if call[0] == "log"],
+                         [{"train/lr": 1}, {"train/loss": 3, "train/lr": 1}])
+
+    def test_metrics_that_become_a_folder_end_it_with_a_sentence(self):
+        self.append(step_line(1))
+        follower = subprocess.Popen(self.command("run", "--to", "wandb", "--interval", "0.05"), env=self.environment,
+                                    cwd=self.dir, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(follower.wait)
+        self.addCleanup(follower.kill)
+        self.wait_for(1)
+        self.metrics.unlink()
+        self.metrics.mkdir()
+        self.assertEqual(follower.communicate(timeout=30)[1],
+                         "longstride: run/metrics.jsonl: cannot be read: Is a directory\n")
+        self.assertEqual(follower.returncode, 2)
+        self.assertEqual(self.calls()[-1], ["finish"])
+
     def test_mistakes_are_one_sentence(self):
         self.assertEqual(self.follow("none", "--to", "wandb", code=2),
                          "longstride: none: is not a directory; give the directory of a run\n")
         self.assertEqual(self.follow("run", "--to", "wandb", "--once", code=2),
                          "longstride: run: holds no metrics.jsonl; give the directory of a run that has trained\n")
+        self.metrics.mkdir()
+        self.assertEqual(self.follow("run", "--to", "wandb", code=2),
+                         "longstride: run/metrics.jsonl: is a folder, not a file of metrics; give the directory of a "
+                         "run\n")
+        self.metrics.rmdir()
         self.metrics.write_text(step_line(1))
         (self.dir / "modules" / "wandb.py").write_text("raise ModuleNotFoundError(name='wandb')\n")
         self.assertEqual(self.follow("run", "--to", "wandb", "--once", code=2),

@@ -83,11 +83,13 @@ TEST(Checkpoint, LossAndScaleThatAreAbsentOrNotFiniteComeBackAbsent) {
   state.loss = std::numeric_limits<double>::quiet_NaN();
   state.loss_scale = 65536;
   state.good_steps = 1999;
+  state.skipped = 3;
   save_checkpoint(run.path(), state, training.tensors(), 3);
   const CheckpointState loaded = read_newest_state(run.path());
   EXPECT_FALSE(loaded.loss.has_value());
   EXPECT_EQ(loaded.loss_scale, 65536);
   EXPECT_EQ(loaded.good_steps, 1999);
+  EXPECT_EQ(loaded.skipped, 3);
 }
 
 TEST(Checkpoint, TheNewestIsLoaded) {

@@ -1,4 +1,8 @@
 // Training with Adagrad and Adafactor: resumed runs end in the same bits, memory is as planned, and less than Adam's.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
 #include "tests/train/trained.h"
 
 namespace longstride::test {
@@ -49,6 +53,28 @@ TEST_P(Optimizers, AResumedRunEndsInTheSameBits) {
   other.step.start();
   other.go(4);
   EXPECT_NE(other.bits(), straight.bits());
+}
+
+// Weights that are infinite for one step make its gradient so.
+TEST(SkippedSteps, AreNotCountedByTheOptimizerAfterResumingEither) {
+  for (const Case& c : {Case{"adam", OptimizerKind::adam, 0, 0.9}, Case{"adafactor", OptimizerKind::adafactor, 0, 0}}) {
+    const testing::TemporaryDirectory directory;
+    const TrainConfig config = train_config(c);
+    Trained first(config, toy_config()), second(config, toy_config());
+    first.step.start();
+    first.go(1);
+    const Tensor masters = first.step.state().masters;
+    const std::vector<float> good(masters.as<float>(), masters.as<float>() + masters.count());
+    std::fill_n(masters.as<float>(), masters.count(), std::numeric_limits<float>::infinity());
+    first.go(1);
+    std::copy(good.begin(), good.end(), masters.as<float>());
+    EXPECT_EQ(first.step.report().scalars.finite, 0);
+    EXPECT_EQ(first.save(directory.path()).skipped, 1);
+    second.step.resume(directory.path());
+    EXPECT_EQ(second.step.report().scalars.skipped, 1);
+    for (Trained* run : {&first, &second}) run->go(2);
+    EXPECT_EQ(second.bits(), first.bits()) << c.name;
+  }
 }
 
 TEST_P(Optimizers, TheLossFallsOnOneBatch) {

@@ -210,6 +210,23 @@ void InputFile::check_unchanged() const {
     throw user_error("{}: was changed while it was being read; check its content and start again", path_);
 }
 
+std::vector<std::string> entries_of(const std::string& folder, std::error_code& error) {
+  std::vector<std::string> paths;
+  error.clear();
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    paths.push_back(at->path().string());
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) error.clear();
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::vector<std::string> entries_of(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> paths = entries_of(folder, error);
+  if (error) fail(folder, "read the folder", error.value());
+  return paths;
+}
+
 std::string read_file(const std::string& path) {
   const InputFile file(path);
   std::string content(file.size(), '\0');

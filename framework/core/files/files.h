@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <vector>
 
 #include "framework/core/errors.h"
 #include "framework/core/files/output_path.h"
@@ -91,5 +93,10 @@ class InputFile {
 };
 
 std::string read_file(const std::string& path);
+
+// The paths of what a folder holds, sorted; none if there is no such folder. UserError, or `error`, if it cannot be
+// read.
+std::vector<std::string> entries_of(const std::string& folder);
+std::vector<std::string> entries_of(const std::string& folder, std::error_code& error);
 
 }  // namespace longstride

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "framework/core/errors.h"
+#include "framework/core/text/printable.h"
 
 namespace longstride {
 namespace {
@@ -25,19 +26,12 @@ std::string name_in_file(Dtype dtype) {
   return "?";
 }
 
-// Names come from untrusted files: a message stays one short line whatever they contain.
-std::string printable(const std::string& name) {
-  std::string out;
-  for (char c : name.substr(0, 80)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  return name.size() > 80 ? out + "..." : out;
-}
-
 // Reads the names of the header, and fails where one occurs twice; the JSON library alone would keep the last. Its own
 // callbacks would do, but look at all earlier names after each.
 struct DistinctNames {
   bool key(const std::string& name) {
     if (depth == 1 && !names.insert(name).second)
-      throw user_error("{}: not a valid safetensors file: tensor '{}' occurs twice", path, printable(name));
+      throw user_error("{}: not a valid safetensors file: tensor '{}' occurs twice", path, printable_beginning(name));
     return true;
   }
   bool start_object(std::size_t) { return ++depth > 0; }
@@ -84,7 +78,7 @@ TensorEntry parse_entry(const std::string& name, const json& description, std::u
                                    [&](const auto& pair) { return dtype.is_string() && dtype == pair.first; });
   if (known == std::end(dtype_names))
     throw fail(fmt::format("has dtype {}, but must have F64, F32, BF16, F16, I64, I32, U16 or U8",
-                           dtype.is_string() ? printable(dtype.get<std::string>()) : "(not text)"));
+                           dtype.is_string() ? printable_beginning(dtype.get<std::string>()) : "(not text)"));
   entry.dtype = known->second;
 
   const json& shape = description["shape"];
@@ -201,7 +195,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
       metadata_ = parse_metadata(description, path);
       continue;
     }
-    const auto fail = [&, shown = printable(name)](const std::string& what) {
+    const auto fail = [&, shown = printable_beginning(name)](const std::string& what) {
       return user_error("{}: not a valid safetensors file: tensor '{}' {}", path, shown, what);
     };
     entries_.push_back(parse_entry(name, description, data_bytes, fail));
@@ -215,7 +209,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
       throw user_error(
           "{}: not a valid safetensors file: tensor '{}' starts at byte {} of the data, but the one before it ends at "
           "{}",
-          path, printable(entry.name), entry.begin, at);
+          path, printable_beginning(entry.name), entry.begin, at);
     at = entry.end;
     index_.emplace(entry.name, index_.size());
   }

@@ -40,6 +40,16 @@ std::string escaped(std::string_view text, bool keep_lists) {
 
 std::string printable(std::string_view text) { return escaped(text, false); }
 
+std::string printable_beginning(std::string_view text, std::size_t most) {
+  std::size_t end = 0;
+  while (end < text.size()) {
+    const std::size_t length = std::max<std::size_t>(1, utf8_length(text, end));
+    if (end + length > most) return printable(text.substr(0, end)) + "...";
+    end += length;
+  }
+  return printable(text);
+}
+
 std::string printable_message(std::string_view text) { return escaped(text, true); }
 
 }  // namespace longstride

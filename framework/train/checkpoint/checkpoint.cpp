@@ -167,7 +167,6 @@ WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& cho
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
   if (std::error_code error; steps.empty() && fs::status(run, error).type() == fs::file_type::not_found)
     throw user_error("{}: there is no such run; give the directory of one that has saved a checkpoint", run);
-  check_checkpoints_readable(run);
   if (steps.empty()) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
   Skipped skipped;
   std::vector<std::int64_t> wanted = {choice.step};
@@ -230,9 +229,13 @@ std::optional<std::int64_t> newest_whole_step(const std::string& run, bool warn)
 
 std::vector<std::int64_t> checkpoint_steps(const std::string& run) {
   std::vector<std::int64_t> steps;
-  std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(checkpoints_directory(run), absent)) {
-    const std::string name = entry.path().filename().string();
+  std::error_code error;
+  const std::vector<std::string> entries = entries_of(checkpoints_directory(run), error);
+  if (error)
+    throw user_error("{}: its checkpoints cannot be read: {}; {}choose another run", run, error.message(),
+                     error == std::errc::permission_denied ? "change its permissions or " : "");
+  for (const std::string& entry : entries) {
+    const std::string name = fs::path(entry).filename().string();
     const std::string digits = name.starts_with("step-") ? name.substr(5) : "";
     const bool number = digits.size() >= 8 && digits.size() <= 18 &&
                         std::all_of(digits.begin(), digits.end(), [](char c) { return '0' <= c && c <= '9'; });
@@ -242,14 +245,6 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& run) {
   }
   std::sort(steps.begin(), steps.end());
   return steps;
-}
-
-void check_checkpoints_readable(const std::string& run) {
-  std::error_code error;
-  const fs::directory_iterator entries(checkpoints_directory(run), error);
-  if (error == std::errc::permission_denied)
-    throw user_error("{}: its checkpoints cannot be read: {}; change its permissions or choose another run", run,
-                     error.message());
 }
 
 CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTensors& tensors) {

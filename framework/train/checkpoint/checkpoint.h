@@ -47,6 +47,7 @@ struct CheckpointState {
   std::int64_t steps_of_stream = 0;  // after which rows start their streams again, so that `step` is a place in them;
                                      // 0: the model has no states
   std::string began_from = {};       // the run, step and weights that the run began with; empty: random weights
+  std::int64_t skipped = 0;          // steps whose gradient was not finite, which the optimizer has not counted
 };
 
 // Which checkpoint of a run to read: the newest, the one with the lowest validation loss, or the one of a step.
@@ -81,11 +82,9 @@ struct TrainingTensors {
   int moments() const { return (m.given() ? 1 : 0) + (v.given() ? 1 : 0); }  // as long as the weights
 };
 
-// Steps that have a checkpoint directory, ascending, whole or not; empty when there is none.
+// Steps that have a checkpoint directory, ascending, whole or not; empty when there is none. UserError if the
+// checkpoints of `run` cannot be listed, so that some would be missed.
 std::vector<std::int64_t> checkpoint_steps(const std::string& run);
-
-// UserError if the checkpoints of `run` may not be listed, so that checkpoint_steps would miss them.
-void check_checkpoints_readable(const std::string& run);
 
 // The steps that have a validation loss, the lowest first and of equals the newest. Leaves out steps after `newest`,
 // and those that scored another number of bytes than the newest that has a loss: such losses cannot be compared. Reads

@@ -296,7 +296,8 @@ void commit_checkpoint(const std::string& run, const CheckpointState& state,
   remove_oldest_checkpoints(run, state.step, keep, keep_best);
 }
 
-void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std::int64_t keep, bool keep_best) {
+// Those that cannot be listed stay: the new one is saved.
+void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std::int64_t keep, bool keep_best) try {
   std::vector<std::int64_t> steps = checkpoint_steps(run);
   std::erase_if(steps, [&](std::int64_t step) { return step > newest; });
   const auto kept = static_cast<std::size_t>(keep);
@@ -304,6 +305,8 @@ void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std:
   const std::optional<std::int64_t> best = keep_best ? best_step(run, newest) : std::nullopt;
   for (std::size_t i = 0; i + kept < steps.size(); ++i)
     if (steps[i] != best) remove_checkpoint(checkpoint_directory(run, steps[i]));
+} catch (const UserError& error) {
+  spdlog::warn("older checkpoints are not removed: {}", error.what());
 }
 
 void read_parameters(const std::string& path, const ParameterSet& parameters, const Tensor& flat) {

@@ -123,6 +123,7 @@ std::string manifest_text(const CheckpointManifest& manifest) {
                  {"data", s.data},
                  {"files", json::object()}};
   if (s.valid_loss) object["valid_loss"] = optional_number(s.valid_loss), object["valid_bytes"] = s.valid_bytes;
+  if (s.skipped > 0) object["skipped"] = s.skipped;
   if (s.steps_of_stream > 0) object["steps_of_stream"] = s.steps_of_stream;
   if (!s.began_from.empty()) object["began_from"] = s.began_from;
   for (const auto& [name, digest] : manifest.files)
@@ -145,6 +146,7 @@ CheckpointManifest parse_manifest(const std::string& text, const std::string& pa
   s.world_size = static_cast<int>(std::min<std::int64_t>(keys.integer("world_size", 1), INT32_MAX));
   s.loss_scale = keys.number_or_null("loss_scale");
   s.good_steps = keys.integer_or("good_steps", 0);
+  s.skipped = std::min(keys.integer_or("skipped", 0), s.step);
   s.loss = keys.number_or_null("loss");
   s.recipe = keys.text("recipe");
   s.data = keys.texts_or_none("data");

@@ -236,11 +236,13 @@ void CheckpointWriter::commit() {
 }
 
 // Looks at the disk, because the directory may have been removed or renamed.
-std::string CheckpointWriter::last_saved() const {
+std::string CheckpointWriter::last_saved() const try {
   for (const std::string& path : {paths_.run, paths_.mirror})
     if (const std::vector<std::int64_t> steps = checkpoint_steps(path); !path.empty() && !steps.empty())
       return fmt::format("the last checkpoint is step {}{}", steps.back(), path == paths_.run ? "" : " in " + path);
   return fmt::format("there is no checkpoint in {}", paths_.run);
+} catch (const UserError& unreadable) {
+  return unreadable.what();
 }
 
 UserError CheckpointWriter::not_saved(const std::string& reason) const {

@@ -128,7 +128,8 @@ CheckpointState TrainingStep::resume(const std::string& run) {
   Optimizer& optimizer = work_.optimizer();
   const double first = static_cast<double>(kernels::LossScale::first);
   const bool scaled = optimizer.config().dynamic_loss_scale;
-  optimizer.resume(ctx_, scaled ? static_cast<float>(found.loss_scale.value_or(first)) : 1.0f, found.good_steps);
+  optimizer.resume(ctx_, scaled ? static_cast<float>(found.loss_scale.value_or(first)) : 1.0f, found.good_steps,
+                   found.skipped);
   step_ = found.step;
   tokens_of_other_batches_ = found.tokens_seen - tokens_before(step_);
   return found;
@@ -180,6 +181,7 @@ void TrainingStep::describe(const StepReport& report, CheckpointState& state) co
   state.tokens_seen = tokens_seen();
   state.global_batch = shape_.rows;
   state.world_size = comm_.size();
+  state.skipped = report.scalars.skipped;
   state.loss = report.loss;
   if (!work_.optimizer().config().dynamic_loss_scale) return;
   state.loss_scale = static_cast<double>(report.scalars.loss_scale);

@@ -77,6 +77,24 @@ TEST(Published, Cifar10) {
   EXPECT_TRUE(prepared(folder, fmt::format("cifar10 --input {}/flat.tar.gz", folder.path())) == wanted);
 }
 
+TEST(Published, Cifar10GivenPackedAndUnpackedIsRefused) {
+  const Folder folder;
+  const NamedFiles files = cifar10_files(3);
+  for (const auto& [name, bytes] : files) put_file(folder / name, bytes);
+  put_file(folder / "c.tar.gz", make_archive(files, "ustar", "gzip"));
+  put_file(folder / "renamed/data_batch_9.bin", files[0].second);
+  const auto refused = [&](std::vector<std::string> inputs, const std::string& message) {
+    PrepareCifar10Config config;
+    config.inputs = std::move(inputs);
+    expect_user_error([&] { prepare_cifar10(config, to(folder / "x.h5")); }, message);
+  };
+  refused({folder / "c.tar.gz", folder / "cifar-10-batches-bin"},
+          folder / "cifar-10-batches-bin/data_batch_1.bin: holds the same pictures as " +
+              (folder / "c.tar.gz:cifar-10-batches-bin/data_batch_1.bin; give every batch once"));
+  refused({folder.path()}, "renamed/data_batch_9.bin: holds the same pictures as");
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+}
+
 TEST(Published, Cifar10OfTheWrongVersionOrCutShort) {
   const Folder folder;
   const Bytes whole = make_archive(cifar10_files(3), "ustar", "gzip");

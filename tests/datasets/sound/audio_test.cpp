@@ -283,6 +283,13 @@ TEST(PrepareAudio, RefusesWhatIsNotSound) {
   put_file(folder / "music.zip", {'P', 'K', 3, 4, 0, 0});
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "music.zip"}; }), "is packed (zip); unpack it to a");
   expect_user_error(attempt([&](auto& c) { c.inputs = {"-"}; }), "only `prepare bytes` reads standard input");
+  expect_user_error(attempt([&](auto& c) { c.split = "", c.valid_inputs = {"-"}; }),
+                    "only `prepare bytes` reads standard");
+  std::filesystem::create_directories(folder / "linked");
+  write_wav(folder / "linked/b.wav", std::vector<float>(500, 0.1f), 12000);
+  std::filesystem::create_symlink("b.wav", folder / "linked/c.wav");
+  expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "linked"}; }),
+                    "linked/c.wav: is given twice (also as " + (folder / "linked/b.wav") + "); remove the link");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "empty"}; }), "holds no sound files");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "absent"}; }), "absent");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "a.wav", folder / "a.wav"}; }), "given twice");
