@@ -40,6 +40,8 @@ READER = """
     for name, call in {
         "start": lambda: model(window[:, 1:]), "twice": lambda: model(window[:, [0, 1, 0]]),
         "long": lambda: model(window), "empty": lambda: model(window[:, :0]),
+        "ignored": lambda: model(torch.tensor([[256, 65, -100]])),
+        "numbers": lambda: model(torch.tensor([[256.0, 65.0]])),
         "padded": lambda: model(window[:, :4], attention_mask=torch.tensor([[0, 1, 1, 1]])),
         "padded prompt": lambda: model.generate(window[:, :4], attention_mask=torch.tensor([[0, 1, 1, 1]]),
                                                 max_new_tokens=2),
@@ -47,7 +49,7 @@ READER = """
     }.items():
         try:
             call()
-        except ValueError as error:
+        except (ValueError, IndexError, RuntimeError) as error:
             out[name] = str(error)
     model.train()
     model(window, labels=window).loss.backward()
@@ -158,6 +160,8 @@ class Hub(unittest.TestCase):
             ("empty", "input_ids must be (batch, positions) and begin with 256"),
             ("twice", "input_ids has 256 after the first position"),
             ("long", "the model was given 49 positions, but must be given from 1 to its context, 48"),
+            ("ignored", "input_ids has -100, but tokens are bytes, 0 to 255, after a first 256"),
+            ("numbers", "input_ids must be (batch, positions) and begin with 256"),
             ("padded", "attention_mask hides positions"),
             ("padded prompt", "attention_mask hides positions"),
             ("positions", "position_ids is given, but a Longstride model does not take it"),
