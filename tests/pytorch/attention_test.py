@@ -329,8 +329,10 @@ class Mistakes(unittest.TestCase):
         for layout in (torch.strided, torch.jagged):
             nested = torch.nested.nested_tensor([self.k[0], self.k[0]], layout=layout)
             self.refuses("k is nested, but must be a dense tensor; make it one by k.to_padded_tensor(0)", k=nested)
-        q = self.q.requires_grad_()
-        self.refuses("k is torch.sparse_coo", q, self.k.to_sparse())
+        for dtype in (torch.bfloat16, torch.float32):
+            q, k, v = (x.to(dtype) for x in (self.q, self.k, self.v))
+            self.refuses("k is torch.sparse_coo", q, k.to_sparse(), v)
+            self.refuses("k is torch.sparse_coo", q.requires_grad_(), k.to_sparse(), v)
 
     @unittest.skipIf(device.type != "cuda", "of a GPU")
     def test_limits_of_gpus(self):

@@ -52,9 +52,13 @@ def distance_attention(q, k, v, table=None, content_bias=None, position_bias=Non
     if not _needs_no_operator(*tensors):
         _refuse_other_layouts(**given)
         return torch.ops.longstride.distance_attention(*args)[0]
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return _eager(*args)
-    return distance_run.forward(*args)[0]
+    try:
+        if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+            return _eager(*args)
+        return distance_run.forward(*args)[0]
+    except RuntimeError:
+        _refuse_other_layouts(**given)
+        raise
 
 
 def _as(x, dtype):
