@@ -156,6 +156,9 @@ TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
   put_file(folder / "huge.npy", make_npy("(4294967296, 4294967296, 4294967296)", pixels));
   put_file(folder / "negative.npy", make_npy("(-2, 8, 8, 3)", pixels));
   put_file(folder / "float.npy", make_npy("(2, 8, 8, 3)", pixels, "<f4"));
+  put_file(folder / "bool.npy", make_npy("(2, 8, 8, 3)", pixels, "|b1"));
+  put_file(folder / "deep.npy", make_npy("(1, 8, 8, 3)", pixels, ">u2"));
+  put_file(folder / "objects.npy", make_npy("(2,)", pixels, "|O"));
   put_file(folder / "fortran.npy", make_npy("(2, 8, 8, 3)", pixels, "|u1", "True"));
   put_file(folder / "none.npy", make_npy("(0, 8, 8, 3)", {}));
   put_file(folder / "text.npy", {'h', 'e', 'l', 'l', 'o', ' ', 'w', 'o', 'r', 'l', 'd'});
@@ -177,7 +180,12 @@ TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
       {"huge.npy", "impossible shape"},
       {"negative.npy", "damaged .npy header"},
       {"float.npy", "holds <f4, but pictures are uint8 (|u1) in C order; convert it with numpy.rint(x)"},
-      {"fortran.npy", "in Fortran order"},
+      {"fortran.npy",
+       "in Fortran order, but pictures are uint8 (|u1) in C order; convert it with "
+       "numpy.ascontiguousarray(x)"},
+      {"bool.npy", "holds |b1, but pictures are uint8 (|u1) in C order; convert it with numpy.rint(x)"},
+      {"deep.npy", "holds >u2, but pictures are uint8 (|u1) in C order; convert it with numpy.rint(x)"},
+      {"objects.npy", "holds |O, but pictures are uint8 (|u1) in C order; give pictures as PNG files, or as one array"},
       {"none.npy", "holds no picture"},
       {"text.npy", "is not a .npy file"},
       {"photos", "photos: holds no PNG, JPEG, WebP, .npy or .npz files"},
