@@ -132,7 +132,9 @@ void check_distinct(const std::vector<std::string>& paths) {
     if (error && path == "-") throw user_error("-: only `prepare bytes` reads standard input; name a file or a folder");
     if (error) throw user_error("{}: cannot be found: {}", path, error.message());
     const auto [at, fresh] = seen.emplace(real, path);
-    if (!fresh) throw user_error("{}: is given twice (also as {}); name every input once", path, at->second);
+    if (!fresh)
+      throw user_error("{}: is given twice{}; name every input once", path,
+                       path == at->second ? "" : fmt::format(" (also as {})", at->second));
   }
 }
 

@@ -260,6 +260,7 @@ TEST(PrepareCommand, RefusesInputsThatItCannotJoin) {
   put_file(folder / "zero/empty", {});
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{0}/a {0}/in/../a", "/a: is given twice (also as "},
+      {"{0}/a {0}/a", "/a: is given twice; name every input once"},
       {"{0}/in {0}/in/b", "/in/b: is given twice"},
       {"- -", "--input - is given twice"},
       {"-", "standard input: is empty; there is nothing to prepare"},
