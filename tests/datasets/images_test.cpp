@@ -179,6 +179,8 @@ TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
   put_file(folder / "negative.npy", make_npy("(-2, 8, 8, 3)", pixels));
   put_file(folder / "none.npy", make_npy("(0, 8, 8, 3)", {}));
   put_file(folder / "text.npy", {'h', 'e', 'l', 'l', 'o', ' ', 'w', 'o', 'r', 'l', 'd'});
+  put_file(folder / "packed/a.tar", {1});
+  put_file(folder / "train_data_batch_1", {0x80, 4, 0x95});
   put_file(folder / "photos/a.gif", {'G', 'I', 'F', '8'});
   put_file(folder / "wrong.webp", {'G', 'I', 'F', '8'});
   PngSettings clear;
@@ -198,7 +200,9 @@ TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
       {"negative.npy", "damaged .npy header"},
       {"none.npy", "holds no picture"},
       {"text.npy", "is not a .npy file"},
-      {"photos", "photos: holds no PNG, JPEG, WebP, .npy or .npz files"},
+      {"photos", "photos: holds no PNG, JPEG, WebP, .npy or .npz files, but 1 other file(s) (1 .gif); give a folder"},
+      {"packed", "holds no PNG, JPEG, WebP, .npy or .npz files, but 1 other file(s) (1 .tar); name the archives in it"},
+      {"train_data_batch_1", "train_data_batch_1: is a Python pickle, which is not read; give its pictures as .npz"},
       {"both", "both pictures and arrays"},
       {"absent", "absent"},
   };
