@@ -229,6 +229,7 @@ class Mistakes(unittest.TestCase):
             ({"q": q.double()}, "q, k and v are torch.float64, torch.float32 and torch.float32, but must be of"),
             ({"q": q.half()}, "q, k and v are torch.float16, torch.float32 and torch.float32, but must be of"),
             ({"q": q.to_sparse()}, "q is torch.sparse_coo, but must be a dense tensor; make it one by q.to_dense()"),
+            ({"table": table.to(torch.complex64)}, "a table, bias or span is torch.complex64, but must be of real"),
             ({"table": table.to_sparse()}, "table is torch.sparse_coo, but must be a dense tensor"),
             ({"table": table[:, :2]}, "table is (9, 2, 8), but must be (distances, 8) or (distances, 3, 8)"),
             ({"content_bias": q[0, 0]}, "content_bias is (9, 8), but must be (3, 8)"),

@@ -62,7 +62,11 @@ def distance_attention(q, k, v, table=None, content_bias=None, position_bias=Non
 
 
 def _as(x, dtype):
-    return x if x is None or x.dtype == dtype else x.to(dtype)
+    if x is None or x.dtype == dtype:
+        return x
+    if x.is_complex():  # PyTorch would drop a part of it
+        raise ValueError(f"a table, bias or span is {x.dtype}, but must be of real numbers")
+    return x.to(dtype)
 
 
 def _first_key(x):
