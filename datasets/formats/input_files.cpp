@@ -85,22 +85,36 @@ void LeftOut::report(const std::string& where, const std::vector<std::string>& t
   if (names_.empty()) return;
   std::unordered_set<std::string> stems;
   for (const std::string& name : taken) stems.insert(without_extension(name));
-  std::map<std::string, std::int64_t> counts;  // by extension
   std::size_t strangers = 0;
+  for (const std::string& name : names_) strangers += stems.contains(without_extension(name)) ? 0 : 1;
+  if (strangers > taken.size() && !allowed)
+    throw user_error("{}: holds {} {} and {}; convert or remove them, or leave them out with --skip-others", where,
+                     thousands(taken.size()), kind, listed());
+  if (note)
+    note(
+        fmt::format("{}: {} file(s) that are not {} are left out: {}", where, thousands(names_.size()), kind, kinds()));
+}
+
+std::string LeftOut::listed() const {
+  return names_.empty() ? "" : fmt::format("{} other file(s) ({})", thousands(names_.size()), kinds());
+}
+
+bool LeftOut::holds_archives() const {
+  static const std::set<std::string> archives = {"tar", "tgz", "txz", "tbz2", "zip", "gz", "xz", "bz2", "zst"};
+  return std::any_of(names_.begin(), names_.end(),
+                     [](const std::string& name) { return archives.contains(lower_extension(name)); });
+}
+
+std::string LeftOut::kinds() const {
+  std::map<std::string, std::int64_t> counts;  // by extension
   for (const std::string& name : names_) {
     const std::string extension = lower_extension(name);
     ++counts[extension.empty() ? "without an extension" : "." + extension];
-    strangers += stems.contains(without_extension(name)) ? 0 : 1;
   }
-  std::string kinds;
+  std::string out;
   for (const auto& [extension, count] : counts)
-    kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", thousands(count), printable(extension));
-  if (strangers > taken.size() && !allowed)
-    throw user_error(
-        "{}: holds {} {} and {} other file(s) ({}); convert or remove them, or leave them out with --skip-others",
-        where, thousands(taken.size()), kind, thousands(names_.size()), kinds);
-  if (note)
-    note(fmt::format("{}: {} file(s) that are not {} are left out: {}", where, thousands(names_.size()), kind, kinds));
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", thousands(count), printable(extension));
+  return out;
 }
 
 bool is_folder(const std::string& path) {
@@ -138,8 +152,8 @@ std::string RealPaths::of(const std::string& path, std::error_code& error) {
 UserError given_twice(const std::string& path, const std::string& earlier) {
   std::error_code absent;
   const bool link = fs::is_symlink(path, absent) || fs::is_symlink(earlier, absent);
-  return user_error("{}: is given twice (also as {}); {}", path, earlier,
-                    link ? "remove the link" : "name every input once");
+  return user_error("{}: is given twice{}; {}", path, path == earlier ? "" : fmt::format(" (also as {})", earlier),
+                    link && path != earlier ? "remove the link" : "name every input once");
 }
 
 void check_distinct(const std::vector<std::string>& paths) {

@@ -27,6 +27,9 @@ std::int64_t bytes_of_files(const std::vector<std::string>& paths);
 class LeftOut {
  public:
   void add(const std::string& name) { names_.push_back(name); }
+  // "6 other file(s) (1 .json, 5 .txt)"; empty if there are none.
+  std::string listed() const;
+  bool holds_archives() const;  // by their names
   // Says how many of each kind there are. UserError if they outnumber the `taken` files of `kind` ("PNG files"), unless
   // `allowed`. A file next to one that is taken, whose name differs from it only by the extension, is expected to be
   // there (the notes of a recording, the caption of a picture) and does not count.
@@ -34,6 +37,8 @@ class LeftOut {
               const PrepareNote& note) const;
 
  private:
+  std::string kinds() const;
+
   std::vector<std::string> names_;
 };
 

@@ -114,6 +114,16 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
 }
 
+// How an array of this type becomes one of pictures. numpy.uint8 alone would cut fractions off and keep the lowest bits
+// of whole numbers: floats from 0 to 1 and booleans would become black, and 16 bits per channel noise.
+const char* advice_for(const std::string& descr) {
+  if (descr == "|u1") return "convert it with numpy.ascontiguousarray(x)";
+  const std::size_t kind = descr.find_first_not_of("<>|=");
+  if (kind != descr.npos && std::string_view("biuf").find(descr[kind]) != std::string_view::npos)
+    return "convert it with numpy.rint(x).astype(numpy.uint8), after scaling it to 0 to 255";
+  return "give pictures as PNG files, or as one array of numbers, which numpy.stack makes of pictures of one size";
+}
+
 }  // namespace
 
 NpyHeader read_npy_header(ByteStream& stream) {
@@ -134,13 +144,9 @@ NpyHeader read_npy_header(ByteStream& stream) {
   std::string text(length, '\0');
   stream.read(text.data(), length);
   NpyHeader header = HeaderParser(text, stream.name()).parse();
-  // numpy.uint8 cuts fractions off: floats from 0 to 1 would become black.
-  const bool whole = header.descr.find_first_of("biu") != std::string::npos;
   if (header.descr != "|u1" || header.fortran_order)
-    throw user_error("{}: holds {}{}, but pictures are uint8 (|u1) in C order; convert it with {}", stream.name(),
-                     header.descr, header.fortran_order ? " in Fortran order" : "",
-                     whole ? "numpy.ascontiguousarray(x, numpy.uint8)"
-                           : "numpy.rint(x).astype(numpy.uint8), after scaling it to 0 to 255");
+    throw user_error("{}: holds {}{}, but pictures are uint8 (|u1) in C order; {}", stream.name(), header.descr,
+                     header.fortran_order ? " in Fortran order" : "", advice_for(header.descr));
   std::uint64_t bytes = 1;
   for (const std::int64_t size : header.shape)
     if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes))

@@ -243,6 +243,12 @@ UserError both_kinds(const std::string& path, const std::string& array) {
   return user_error("{}: holds both pictures and arrays ({}); give one or the other", path, array);
 }
 
+UserError no_pictures(const std::string& path, const LeftOut& others, const char* advice) {
+  const std::string listed = others.listed();
+  return user_error("{}: holds no PNG, JPEG, WebP, .npy or .npz files{}{}; {}", path, listed.empty() ? "" : ", but ",
+                    listed, advice);
+}
+
 std::unique_ptr<PictureSource> open_archive_of_pictures(const std::string& path, const PictureRules& rules) {
   const FileBlob blob(path);
   Members pictures, arrays;
@@ -266,8 +272,7 @@ std::unique_ptr<PictureSource> open_archive_of_pictures(const std::string& path,
       others.add(name);
   }
   if (!pictures.empty() && !arrays.empty()) throw both_kinds(path, arrays.begin()->first);
-  if (pictures.empty() && arrays.empty())
-    throw user_error("{}: holds no PNG, JPEG, WebP, .npy or .npz files; give an archive of pictures", path);
+  if (pictures.empty() && arrays.empty()) throw no_pictures(path, others, "give an archive of pictures");
   if (replaced > 0 && rules.note)
     rules.note(
         fmt::format("{}: {} file(s) are left out, because later ones have their names", path, thousands(replaced)));
@@ -297,7 +302,9 @@ std::vector<std::unique_ptr<PictureSource>> open_folder(const std::string& path,
   }
   if (!pictures.empty() && !arrays.empty()) throw both_kinds(path, arrays[0]);
   if (pictures.empty() && arrays.empty())
-    throw user_error("{}: holds no PNG, JPEG, WebP, .npy or .npz files; give a folder of pictures", path);
+    throw no_pictures(
+        path, others,
+        others.holds_archives() ? "name the archives in it themselves with --input" : "give a folder of pictures");
   others.report(path, arrays.empty() ? pictures : arrays, arrays.empty() ? "pictures" : "arrays", rules.skip_others,
                 rules.note);
   std::vector<std::unique_ptr<PictureSource>> out;
@@ -321,6 +328,8 @@ std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& pat
   else if (lower_extension(path) == "tar" || format == "tar" || format == "zip" || format == "gzip" || format == "xz" ||
            format == "bzip2" || format == "zstd")
     out.push_back(open_archive_of_pictures(path, rules));
+  else if (format == "pickle")
+    throw user_error("{}: is a Python pickle, which is not read; give its pictures as .npz, PNG, JPEG or WebP", path);
   else
     throw user_error("{}: must be a folder, an archive, or a PNG, JPEG, WebP, .npy or .npz file to take pictures from",
                      path);

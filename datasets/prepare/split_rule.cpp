@@ -16,9 +16,30 @@ namespace {
 constexpr std::int64_t enwik8_bytes = 100'000'000;
 
 template <class T>
-bool parse_whole(const std::string& text, T& out) {
+bool parse_all(std::string_view text, T& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc() && end == text.data() + text.size();
+}
+
+// As recipes write whole numbers, such as 1e6.
+bool parse_count(std::string_view text, std::int64_t& out) {
+  double real = 0;
+  if (parse_all(text, out)) return true;
+  if (!parse_all(text, real) || text.find('e') == text.npos || !(std::abs(real) < 0x1p53) || real != std::trunc(real))
+    return false;
+  out = static_cast<std::int64_t>(real);
+  return true;
+}
+
+std::vector<std::string> parts_of(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) {
+    part.erase(0, part.find_first_not_of(' '));
+    part.erase(part.find_last_not_of(' ') + 1);
+    parts.push_back(part);
+  }
+  return parts;
 }
 
 }  // namespace
@@ -31,9 +52,7 @@ SplitRule SplitRule::parse(const std::string& text) {
     rule.counts_ = {90'000'000, 5'000'000, 5'000'000};
     return rule;
   }
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
+  const std::vector<std::string> parts = parts_of(text);
   const auto wrong = [&](const std::string& why) {
     return user_error(
         "--split is '{}', but {}; give counts such as 90000000,5000000,5000000 or fractions such as "
@@ -44,8 +63,7 @@ SplitRule SplitRule::parse(const std::string& text) {
   rule.counted_ = text.find('.') == std::string::npos;
   double sum = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const bool read =
-        rule.counted_ ? parse_whole(parts[i], rule.counts_[i]) : parse_whole(parts[i], rule.fractions_[i]);
+    const bool read = rule.counted_ ? parse_count(parts[i], rule.counts_[i]) : parse_all(parts[i], rule.fractions_[i]);
     if (!read || std::isnan(rule.fractions_[i])) throw wrong(fmt::format("'{}' is not a number", parts[i]));
     if (rule.counts_[i] < 0 || rule.fractions_[i] < 0) throw wrong(fmt::format("{} is negative", parts[i]));
     if (rule.counts_[i] > std::int64_t{1} << 60) throw wrong(fmt::format("{} is too large", parts[i]));
@@ -73,8 +91,8 @@ SplitCounts SplitRule::divide(std::int64_t total, const std::string& where, cons
   if (counted_) {
     const std::int64_t sum = counts_[0] + counts_[1] + counts_[2];
     if (sum != total)
-      throw user_error("{}: has {} {}, but --split {} adds up to {}; make the counts add up or use fractions", where,
-                       thousands(total), units, text_, thousands(sum));
+      throw user_error("{}: has {} {}, but --split {} adds up to {}; make the counts add up or use fractions{}", where,
+                       thousands(total), units, text_, thousands(sum), sum == 1 ? ", which have a point: 1.0,0,0" : "");
     return counts_;
   }
   const auto whole = static_cast<double>(total);

@@ -24,7 +24,13 @@ longstride_status keep(longstride_status status, std::string_view text) noexcept
 
 std::string shown(std::string_view name) {
   constexpr std::size_t most = 64;
-  return name.size() <= most ? std::string(name) : std::string(name.substr(0, most)) + "...";
+  std::size_t size = std::min(name.size(), most);
+  const auto continues = [&] { return size < name.size() && (static_cast<unsigned char>(name[size]) & 0xC0) == 0x80; };
+  while (size > 0 && continues()) --size;
+  std::string out(name.substr(0, size));
+  std::replace_if(
+      out.begin(), out.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
+  return size < name.size() ? out + "..." : out;
 }
 
 const char* last_error() noexcept { return sentence.data(); }

@@ -26,7 +26,8 @@ class Unsupported : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A caller's name in a message: its beginning, so that what is allowed still fits into the sentence.
+// A caller's name in a message: its beginning, so that what is allowed still fits into the sentence, without control
+// characters.
 std::string shown(std::string_view name);
 
 const char* last_error() noexcept;

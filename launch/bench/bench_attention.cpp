@@ -148,7 +148,9 @@ void run_bench(const AttentionBenchOptions& options, Session& session) {
   if (session.comm->size() > 1) throw user_error("bench attention measures one rank; run it without mpirun");
   const Recipe recipe = read_recipe(options.recipe, options.overrides);
   const auto model = recipe.model->make_model();
-  const AttentionLayers m = required<AttendsByPattern>(*model, "run attention alone").attention();
+  constexpr const char* alone =
+      "run attention alone, which needs model.attention; time its whole step with `bench step`";
+  const AttentionLayers m = required<AttendsByPattern>(*model, alone).attention();
   check_device_computes(*model, where);
   const std::int64_t context = recipe.data.context;
   const Dtype compute = compute_type(recipe.train.precision, where);

@@ -70,8 +70,12 @@ Input read_input(const AttentionOptions& o, const LoadedRun& run) {
     }
     left -= windows;
   }
+  const std::int64_t whole = o.input - left;
+  if (whole == 0)
+    throw user_error("{}: the split '{}' has no whole sequence of {} bytes to show; choose another with --split",
+                     dataset->path(), o.split, context);
   throw user_error("{}: '{}' has {} whole sequence(s) of {}; --input counts them from 0", dataset->path(), o.split,
-                   o.input - left, context);
+                   whole, context);
 }
 
 // All of `count`, or those given.

@@ -15,6 +15,7 @@
 #include "launch/commands/commands.h"
 #include "launch/console/describe.h"
 #include "launch/console/json_output.h"
+#include "launch/console/output.h"
 
 namespace longstride {
 namespace {
@@ -206,6 +207,7 @@ void run_decode(const CLI::App* kind, AudioOptions& o, const Session& session) {
     if (kind->count(other) > 0)
       throw user_error("{} cannot be used with --decode, which takes --split, --index, --output and --force", other);
   if (!o.config.split.empty()) o.decode.split = o.config.split;
+  check_ending(o.output.path, ".wav", "--decode writes a WAV file");
   if (session.comm->rank() != 0) return;
   within_memory("--decode holds one file of the dataset whole: choose a shorter one by --index, or free memory",
                 [&] { decode_audio(o.decode, o.output); });

@@ -110,6 +110,9 @@ std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
       if (static_cast<std::int64_t>(out.size()) == o.config.count) break;
       split->read(s, at, o.config.length, out.emplace_back(static_cast<std::size_t>(o.config.length)).data());
     }
+  if (out.empty())
+    throw user_error("{}: the split '{}' has no whole sequence of {} bytes to continue; choose another with --complete",
+                     recipe.data.path, o.complete, o.config.length);
   if (static_cast<std::int64_t>(out.size()) < o.config.count)
     throw user_error("--count is {}, but the split '{}' of {} has {} sequences of {} bytes to continue", o.config.count,
                      o.complete, recipe.data.path, out.size(), o.config.length);

@@ -46,10 +46,14 @@ void check_output_file(const std::string& path, bool replace, const std::vector<
 void check_picture_file(const std::string& path, bool replace, const std::vector<std::string>& inputs,
                         const char* option) {
   check_output_file(path, replace, inputs, option);
+  check_ending(path, ".png", "pictures are written as PNG", option);
+}
+
+void check_ending(const std::string& path, const char* expected, const char* what, const char* option) {
   std::string ending = fs::path(path).extension().string();
   for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (!ending.empty() && ending != ".png" && !resolve_output(path).stream)
-    throw user_error("{}: pictures are written as PNG; give {} a name that ends in .png", printable(path), option);
+  if (!ending.empty() && ending != expected && !resolve_output(path).stream)
+    throw user_error("{}: {}; give {} a name that ends in {}", printable(path), what, option, expected);
 }
 
 void check_json_output(bool json, const std::string& path) {

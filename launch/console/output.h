@@ -20,12 +20,16 @@ void check_output_file(const std::string& path, bool replace, const std::vector<
 void check_picture_file(const std::string& path, bool replace, const std::vector<std::string>& inputs,
                         const char* option = "--output");
 
+// UserError if the name ends like another kind of file than `expected`, such as ".png"; `what` says what is written.
+void check_ending(const std::string& path, const char* expected, const char* what, const char* option = "--output");
+
 // UserError if standard output, which `json` promises to a JSON object alone, is `path` as well.
 void check_json_output(bool json, const std::string& path);
 
 // Creates the folder if it does not exist. UserError if it cannot be created, holds something and may not be written
 // into, or holds one of the inputs. The result removes it at its end if nothing was written into it.
-[[nodiscard]] NewFolders make_output_folder(const std::string& path, bool replace, const std::vector<std::string>& inputs);
+[[nodiscard]] NewFolders make_output_folder(const std::string& path, bool replace,
+                                            const std::vector<std::string>& inputs);
 
 // Removes from a folder of a run what an earlier command has left there: the files whose names begin like one of
 // `beginnings`, except those in `kept`.

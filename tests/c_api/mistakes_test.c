@@ -71,6 +71,11 @@ static void test_patterns(void) {
           TEXT("integration is '%.64s...', but must be one of interleaved, merged, multihead", name + 5));
   REFUSES((pattern.parts = names, pattern.part_count = 1),
           TEXT("parts has '%.64s...', but must name dense, local, column, fixed_block or fixed_summary", name));
+  /* Bytes that a terminal would obey, and a character of two bytes, 64 of which would end in the middle of one. */
+  static const char strange[] = "\x1b[31m0123456789012345678901234567890123456789012345678901234567\xc3\xa4\xc3\xa4";
+  REFUSES(pattern.integration = strange,
+          "integration is '?[31m0123456789012345678901234567890123456789012345678901234567...', but must be one of "
+          "interleaved, merged, multihead");
   REFUSES(pattern.parts = wrong,
           "parts has 'diagonal', but must name dense, local, column, fixed_block or fixed_summary");
   REFUSES((pattern.parts = none, pattern.part_count = 1),

@@ -161,6 +161,16 @@ TEST(SplitRule, DividesEnwik8AsPublished) {
   EXPECT_EQ(SplitRule::parse("0.5,0.5").divide(3, "x", "bytes"), (SplitCounts{2, 1, 0}));
 }
 
+TEST(SplitRule, TakesCountsAsRecipesWriteThemAndSpaces) {
+  EXPECT_EQ(SplitRule::parse("9e6, 5e5,500000").divide(10'000'000, "x", "bytes"),
+            (SplitCounts{9'000'000, 500'000, 500'000}));
+  EXPECT_EQ(SplitRule::parse(" 0.5 ,0.25, 0.25 ").divide(4, "x", "bytes"), (SplitCounts{2, 1, 1}));
+  for (const char* wrong : {"5e-1,5e-1", "1e300,0", "1e,0", "0x1e1,0", "1 0,0", "inf,0", " ,0"})
+    expect_user_error([&] { SplitRule::parse(wrong); }, "is not a number");
+  expect_user_error([&] { SplitRule::parse("1,0,0").divide(5, "x", "bytes"); },
+                    "adds up to 1; make the counts add up or use fractions, which have a point: 1.0,0,0");
+}
+
 TEST(SplitRule, GivesNoMoreThanThereIs) {
   const SplitRule rule = SplitRule::parse("0.5,0.5000005,0.0000001");  // more than 1, but within the tolerance
   EXPECT_EQ(rule.divide(10'000'000, "x", "bytes"), (SplitCounts{5'000'000, 5'000'000, 0}));

@@ -159,6 +159,28 @@ TEST(PrepareImages, ConvertsGreyOnlyWhenAsked) {
   }
 }
 
+TEST(PrepareImages, SaysHowToConvertArraysOfOtherTypes) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(384, 2);
+  const std::string scaled =
+      "in C order; convert it with numpy.rint(x).astype(numpy.uint8), after scaling it to 0 to 255";
+  const std::string objects = "in C order; give pictures as PNG files, or as one array of numbers, which numpy.stack";
+  for (const auto& [descr, message] : {std::pair<std::string, std::string>{"<f4", scaled},
+                                       {"|b1", scaled},
+                                       {">u2", scaled},
+                                       {"<i8", scaled},
+                                       {"|O", objects},
+                                       {"<U1", objects}}) {
+    put_file(folder / "a.npy", make_npy("(2, 8, 8, 3)", pixels, descr));
+    expect_user_error([&] { prepare_images(config_of({folder / "a.npy"}), to(folder / "x.h5")); },
+                      "holds " + descr + ", but pictures are uint8 (|u1) " + message);
+  }
+  put_file(folder / "a.npy", make_npy("(2, 8, 8, 3)", pixels, "|u1", "True"));
+  expect_user_error([&] { prepare_images(config_of({folder / "a.npy"}), to(folder / "x.h5")); },
+                    "holds |u1 in Fortran order, but pictures are uint8 (|u1) in C order; convert it with "
+                    "numpy.ascontiguousarray(x)");
+}
+
 TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
   const Folder folder;
   const Bytes pixels = random_bytes(2 * picture, 5);
@@ -170,10 +192,10 @@ TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
   put_file(folder / "short.npy", make_npy("(1, 8, 8, 3)", pixels));
   put_file(folder / "huge.npy", make_npy("(4294967296, 4294967296, 4294967296)", pixels));
   put_file(folder / "negative.npy", make_npy("(-2, 8, 8, 3)", pixels));
-  put_file(folder / "float.npy", make_npy("(2, 8, 8, 3)", pixels, "<f4"));
-  put_file(folder / "fortran.npy", make_npy("(2, 8, 8, 3)", pixels, "|u1", "True"));
   put_file(folder / "none.npy", make_npy("(0, 8, 8, 3)", {}));
   put_file(folder / "text.npy", {'h', 'e', 'l', 'l', 'o', ' ', 'w', 'o', 'r', 'l', 'd'});
+  put_file(folder / "packed/a.tar", {1});
+  put_file(folder / "train_data_batch_1", {0x80, 4, 0x95});
   put_file(folder / "photos/a.gif", {'G', 'I', 'F', '8'});
   put_file(folder / "wrong.webp", {'G', 'I', 'F', '8'});
   PngSettings clear;
@@ -191,11 +213,11 @@ TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
       {"short.npy", "needs 192 bytes, but 384 follow"},
       {"huge.npy", "impossible shape"},
       {"negative.npy", "damaged .npy header"},
-      {"float.npy", "holds <f4, but pictures are uint8 (|u1) in C order; convert it with numpy.rint(x)"},
-      {"fortran.npy", "in Fortran order"},
       {"none.npy", "holds no picture"},
       {"text.npy", "is not a .npy file"},
-      {"photos", "photos: holds no PNG, JPEG, WebP, .npy or .npz files"},
+      {"photos", "photos: holds no PNG, JPEG, WebP, .npy or .npz files, but 1 other file(s) (1 .gif); give a folder"},
+      {"packed", "holds no PNG, JPEG, WebP, .npy or .npz files, but 1 other file(s) (1 .tar); name the archives in it"},
+      {"train_data_batch_1", "train_data_batch_1: is a Python pickle, which is not read; give its pictures as .npz"},
       {"both", "both pictures and arrays"},
       {"absent", "absent"},
   };

@@ -262,6 +262,7 @@ TEST(PrepareCommand, RefusesInputsThatItCannotJoin) {
   std::filesystem::create_symlink("b", folder / "linked/c");
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{0}/a {0}/in/../a", "/a: is given twice (also as "},
+      {"{0}/a {0}/a", "/a: is given twice; name every input once"},
       {"{0}/in {0}/in/b", "/in/b: is given twice"},
       {"{0}/linked", "/linked/c: is given twice (also as {0}/linked/b); remove the link"},
       {"- -", "--input - is given twice"},

@@ -129,6 +129,18 @@ TEST_F(CheckpointChosen, ThereIsNoBestWithoutAValidationSplit) {
                  "split of its data is empty; choose from 6");
 }
 
+TEST_F(CheckpointChosen, AnEmptySplitHasNothingToShowOrContinue) {
+  ASSERT_EQ(
+      run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5", "--force", "--split", "1.0,0,0"}).exit_code,
+      0);
+  train({});
+  expect_refused({"attention", "run"},
+                 "x.h5: the split 'test' has no whole sequence of 64 bytes to show; choose another with --split");
+  expect_refused(
+      {"sample", "run", "--complete", "valid"},
+      "x.h5: the split 'valid' has no whole sequence of 64 bytes to continue; choose another with --complete");
+}
+
 TEST_F(CheckpointChosen, KeepingTheBestNeedsLossesToChooseBy) {
   expect_refused(
       {"train", "r.yaml", "--run", "run", "--set", "train.keep_best=true", "--set", "train.evaluate_every=0"},

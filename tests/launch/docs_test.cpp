@@ -165,31 +165,44 @@ TEST(Docs, ListingsAreInTheFilesThatTheyAreFrom) {
   EXPECT_GE(listings, 7U);
 }
 
-// Commands, with "" for the whole program, and the arguments of each: name, type, default and meaning in one line.
+// Commands, with "" for the whole program, and the arguments of each: name, type and default, a bar, and the meaning.
 using Reference = std::map<std::string, std::vector<std::string>>;
+
+std::string single_spaced(const std::string& line) {
+  std::istringstream text(line);
+  std::string words;
+  for (std::string word; text >> word;) words += (words.empty() ? "" : " ") + word;
+  return words;
+}
+
+// An argument's line of --help. The meaning is in a column of its own, or in the next line.
+std::string with_bar(const std::string& line, bool continues) {
+  constexpr std::size_t column = 29;
+  const std::size_t gap = std::min(line.find("  ", 2), continues ? line.npos : column);
+  return single_spaced(line.substr(0, gap)) + " | " + (gap < line.size() ? single_spaced(line.substr(gap)) : "");
+}
 
 // What --help of the command and of its subcommands says.
 void add_help_of(const std::vector<std::string>& command, Reference& out) {
   std::vector<std::string> arguments = command;
   arguments.emplace_back("--help");
-  std::istringstream lines(run_command(arguments, ".").out);
+  const std::string help = run_command(arguments, ".").out;
+  std::istringstream lines(help);
   std::string name, section;
   for (const std::string& word : command) name += (name.empty() ? "" : " ") + word;
   std::vector<std::string>& found = out[name];
   for (std::string line; std::getline(lines, line);) {
     if (line.empty() || line.find_first_not_of(' ') == 0) section = line;
     if (!line.starts_with("  ")) continue;
-    std::istringstream text(line);
-    std::string words, word;
-    while (text >> word) words += (words.empty() ? "" : " ") + word;
+    const std::string words = single_spaced(line);
     if (section == "Subcommands:") {
       std::vector<std::string> subcommand = command;
       subcommand.push_back(words.substr(0, words.find(' ')));
       if (line[2] != ' ') add_help_of(subcommand, out);
     } else if (line[2] != ' ') {
-      found.push_back(words);
+      found.push_back(with_bar(line, help.compare(static_cast<std::size_t>(lines.tellg()), 3, "   ") == 0));
     } else {
-      found.back() += " " + words;
+      found.back() += (found.back().ends_with(' ') ? "" : " ") + words;
     }
   }
   std::erase_if(found, [](const std::string& entry) { return entry.find("--help") < 4; });  // of every command
@@ -209,7 +222,7 @@ Reference reference_of(const std::string& page) {
     if (heading)
       out[command = name.substr(std::min(name.size(), std::string("## longstride ").size()))];
     else
-      out[command].push_back(name.substr(2) + " " + line.substr(bar + 3, line.rfind(" |") - bar - 3));
+      out[command].push_back(name.substr(2) + " | " + line.substr(bar + 3, line.rfind(" |") - bar - 3));
   }
   return out;
 }

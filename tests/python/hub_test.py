@@ -31,6 +31,8 @@ READER = """
     out = {"missing": sorted(report["missing_keys"]), "unexpected": sorted(report["unexpected_keys"])}
     with torch.no_grad():
         out["loss"] = float(model(window, labels=window).loss)
+        out["of two batches"] = [float(model(window, labels=window, num_items_in_batch=items).loss)
+                                 for items in (96, torch.tensor(96))]
         out["logits"] = model(window[:, :20]).logits.flatten().tolist()
         out["greedy"] = model.generate(window[:, :6], do_sample=False, max_new_tokens=30)[0].tolist()
         torch.manual_seed(1)
@@ -38,17 +40,22 @@ READER = """
     for name, call in {
         "start": lambda: model(window[:, 1:]), "twice": lambda: model(window[:, [0, 1, 0]]),
         "long": lambda: model(window), "empty": lambda: model(window[:, :0]),
+        "ignored": lambda: model(torch.tensor([[256, 65, -100]])),
+        "numbers": lambda: model(torch.tensor([[256.0, 65.0]])),
         "padded": lambda: model(window[:, :4], attention_mask=torch.tensor([[0, 1, 1, 1]])),
+        "padded prompt": lambda: model.generate(window[:, :4], attention_mask=torch.tensor([[0, 1, 1, 1]]),
+                                                max_new_tokens=2),
         "positions": lambda: model(window[:, :4], position_ids=torch.arange(4)[None]),
     }.items():
         try:
             call()
-        except ValueError as error:
+        except (ValueError, IndexError, RuntimeError) as error:
             out[name] = str(error)
     model.train()
     model(window, labels=window).loss.backward()
     out["gradients"] = all(p.grad is not None for p in model.parameters())
     model.save_pretrained(folder + "-again")
+    out["double"] = str(model.double()(window, labels=window).loss.dtype)
     out["modules"] = [name for name in sys.modules if name.split(".")[0] == "longstride"]
     json.dump(out, open(folder + "/out.json", "w"))
 """
@@ -122,6 +129,13 @@ class Hub(unittest.TestCase):
         with torch.no_grad():
             self.assertAlmostEqual(self.found["loss"], float(self.model.loss(tokens)), delta=1e-6)
 
+    def test_a_step_of_several_batches_has_the_mean_of_all(self):
+        for found in self.found["of two batches"]:
+            self.assertAlmostEqual(found, self.found["loss"] / 2, delta=1e-6)
+
+    def test_the_loss_of_doubles_is_one(self):
+        self.assertEqual(self.found["double"], "torch.float64")
+
     def test_logits_predict_the_next_byte_and_never_the_start(self):
         tokens = torch.tensor([list(self.window)])
         with torch.no_grad():
@@ -146,7 +160,10 @@ class Hub(unittest.TestCase):
             ("empty", "input_ids must be (batch, positions) and begin with 256"),
             ("twice", "input_ids has 256 after the first position"),
             ("long", "the model was given 49 positions, but must be given from 1 to its context, 48"),
+            ("ignored", "input_ids has -100, but tokens are bytes, 0 to 255, after a first 256"),
+            ("numbers", "input_ids must be (batch, positions) and begin with 256"),
             ("padded", "attention_mask hides positions"),
+            ("padded prompt", "attention_mask hides positions"),
             ("positions", "position_ids is given, but a Longstride model does not take it"),
         ]:
             self.assertIn(message, self.found.get(name, "accepted"), name)

@@ -323,6 +323,17 @@ class Mistakes(unittest.TestCase):
             longstride.attention(None, self.k, self.v, strided)
         self.refuses("n is 0, but must be from 1 to 16777216", self.q[:, :, :0], self.k[:, :, :0], self.v[:, :, :0])
 
+    def test_tensors_that_are_not_one_array(self):
+        self.refuses("q is torch.sparse_coo, but must be a dense tensor; make it one by q.to_dense()", self.q.to_sparse())
+        self.refuses("v is torch.sparse_coo", v=self.v.to_sparse())
+        for layout in (torch.strided, torch.jagged):
+            nested = torch.nested.nested_tensor([self.k[0], self.k[0]], layout=layout)
+            self.refuses("k is nested, but must be a dense tensor; make it one by k.to_padded_tensor(0)", k=nested)
+        for dtype in (torch.bfloat16, torch.float32):
+            q, k, v = (x.to(dtype) for x in (self.q, self.k, self.v))
+            self.refuses("k is torch.sparse_coo", q, k.to_sparse(), v)
+            self.refuses("k is torch.sparse_coo", q.requires_grad_(), k.to_sparse(), v)
+
     @unittest.skipIf(device.type != "cuda", "of a GPU")
     def test_limits_of_gpus(self):
         large = torch.zeros(1, 1, 8, 136, device=device)

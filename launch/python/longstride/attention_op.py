@@ -39,9 +39,14 @@ def attention(q, k, v, pattern, scale=None):
     else:
         scale = _checked_scale(scale)
     if _needs_no_operator(q, k, v):
-        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-            return _eager_attention(q, k, v, (pattern.text, scale))
-        return attention_run.forward(q, k, v, pattern.text, scale)[0]
+        try:
+            if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+                return _eager_attention(q, k, v, (pattern.text, scale))
+            return attention_run.forward(q, k, v, pattern.text, scale)[0]
+        except RuntimeError:
+            _refuse_other_layouts(q=q, k=k, v=v)
+            raise
+    _refuse_other_layouts(q=q, k=k, v=v)
     return torch.ops.longstride.attention(q, k, v, pattern.text, scale)[0]
 
 
@@ -72,6 +77,16 @@ def _needs_no_operator(*tensors):
         if type(x) not in _plain or _is_wrapped(x) or x.is_neg():
             return False
     return True
+
+
+def _refuse_other_layouts(**tensors):
+    """Sparse, nested and other tensors that are not one array, of which PyTorch says only what is wrong inside of it."""
+    if _is_compiling():  # such tensors are refused when the compiled code runs the operator
+        return
+    for name, x in tensors.items():
+        if x is not None and (x.is_nested or x.layout is not torch.strided):
+            raise ValueError(f"{name} is {'nested' if x.is_nested else x.layout}, but must be a dense tensor; make it "
+                             f"one by {name}{'.to_padded_tensor(0)' if x.is_nested else '.to_dense()'}")
 
 
 _plain = (Tensor, Parameter)

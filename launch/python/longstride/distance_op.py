@@ -7,7 +7,7 @@ import torch
 
 from . import distance_run
 from .attention_op import (LARGEST, _checked_scale, _differentiable, _is_batched, _needs_no_operator, _operators,
-                           _plain_apply, _within_forward)
+                           _plain_apply, _refuse_other_layouts, _within_forward)
 from .pattern import whole
 
 _inputs = ("Tensor q, Tensor k, Tensor v, Tensor? table, Tensor? content_bias, Tensor? position_bias, Tensor? span, "
@@ -50,14 +50,23 @@ def distance_attention(q, k, v, table=None, content_bias=None, position_bias=Non
     args = (q, k, v, *parameters, settings, 0.0 if scale is None else _checked_scale(scale))  # 0: the library's default
     tensors = [x for x in (q, k, v, *parameters) if x is not None]
     if not _needs_no_operator(*tensors):
+        _refuse_other_layouts(**given)
         return torch.ops.longstride.distance_attention(*args)[0]
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return _eager(*args)
-    return distance_run.forward(*args)[0]
+    try:
+        if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+            return _eager(*args)
+        return distance_run.forward(*args)[0]
+    except RuntimeError:
+        _refuse_other_layouts(**given)
+        raise
 
 
 def _as(x, dtype):
-    return x if x is None or x.dtype == dtype else x.to(dtype)
+    if x is None or x.dtype == dtype:
+        return x
+    if x.is_complex():  # PyTorch would drop a part of it
+        raise ValueError(f"a table, bias or span is {x.dtype}, but must be of real numbers")
+    return x.to(dtype)
 
 
 def _first_key(x):

@@ -8,6 +8,7 @@
 #include "datasets/formats/mu_law.h"
 #include "datasets/formats/wav.h"
 #include "datasets/prepare/prepare.h"
+#include "tests/datasets/command.h"
 #include "tests/datasets/support.h"
 
 namespace longstride {
@@ -228,6 +229,13 @@ TEST(PrepareAudio, DecodesBackToSound) {
   expect_user_error([&] { decode_audio({folder / "x.h5", "train", 1}, to(folder / "z.wav")); }, "has 1 file(s)");
   expect_user_error([&] { decode_audio({folder / "x.h5", "test", 0}, to(folder / "z.wav")); }, "has 0 file(s)");
   expect_user_error([&] { decode_audio({folder / "x.h5", "tset", 0}, to(folder / "z.wav")); }, "choose train");
+  const Outcome other = call(fmt::format("prepare audio --decode {0}/x.h5 --output {0}/z.mp3", folder.path()));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.text.find("z.mp3: --decode writes a WAV file; give --output a name that ends in .wav"),
+            std::string::npos)
+      << other.text;
+  EXPECT_FALSE(std::filesystem::exists(folder / "z.mp3"));
+  EXPECT_EQ(call(fmt::format("prepare audio --decode {0}/x.h5 --output {0}/Z.WAV", folder.path())).code, 0);
 }
 
 // Every format cut at every sixteenth: an error that names the file, and nothing left behind.

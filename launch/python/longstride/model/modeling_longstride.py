@@ -40,14 +40,17 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
     def get_output_embeddings(self):
         return self.model.output
 
-    def prepare_inputs_for_generation(self, input_ids, **kwargs):
-        return {"input_ids": input_ids}  # all of them: nothing is kept between steps
+    def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **kwargs):
+        # All of them: nothing is kept between steps.
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
 
-    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **unused):
+    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, num_items_in_batch=None,
+                **unused):
         """With labels (input_ids, or -100 for positions that do not count), a sequence may have context + 1 tokens.
 
         The last token of such a sequence is only predicted, so it has no logits. A model that remembers takes sequences
-        of any length.
+        of any length. The loss is a mean, or the sum over num_items_in_batch, which Trainer gives where one step has
+        several batches.
         """
         self.check(input_ids, attention_mask, unused)
         context = self.config.settings["context"]
@@ -58,18 +61,25 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
         logits = torch.cat([logits, never], -1)
         loss = None
         if labels is not None:
-            predicted = logits[:, :labels.shape[1] - 1].float().flatten(0, 1)
-            loss = torch.nn.functional.cross_entropy(predicted, labels[:, 1:].flatten().to(predicted.device))
+            predicted = logits[:, :labels.shape[1] - 1].flatten(0, 1)
+            predicted = predicted.to(torch.promote_types(predicted.dtype, torch.float32))
+            loss = torch.nn.functional.cross_entropy(predicted, labels[:, 1:].flatten().to(predicted.device),
+                                                     reduction="mean" if num_items_in_batch is None else "sum")
+            if num_items_in_batch is not None:
+                loss = loss / torch.as_tensor(num_items_in_batch, device=loss.device)
         if return_dict is False:
             return (logits,) if loss is None else (loss, logits)
         return CausalLMOutput(loss=loss, logits=logits)
 
     def check(self, input_ids, attention_mask, unused):
         whole = input_ids is not None and input_ids.dim() == 2 and input_ids.numel() > 0
+        whole = whole and not input_ids.is_floating_point()
         if not whole or not bool((input_ids[:, 0] == START).all()):
             raise UserError(f"input_ids must be (batch, positions) and begin with {START}, then bytes: prepend it")
         if bool((input_ids[:, 1:] >= START).any()):
             raise UserError(f"input_ids has {START} after the first position, where tokens are bytes, 0 to 255")
+        if bool((input_ids < 0).any()):
+            raise UserError(f"input_ids has {int(input_ids.min())}, but tokens are bytes, 0 to 255, after a first {START}")
         if attention_mask is not None and not bool((attention_mask == 1).all()):
             raise UserError("attention_mask hides positions, but Longstride's sequences have no padding; use sequences "
                             "of one length")
