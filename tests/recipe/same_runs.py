@@ -96,10 +96,10 @@ class Recipe:
         if difference:
             self.differences.append(f"{first} and {run}: {difference}")
 
-    def must_be_near(self, run, loss=1e-5, gradient=1e-4):
-        whole, other = self.has("whole"), self.has(run)
+    def must_be_near(self, run, loss=1e-5, gradient=1e-4, first="whole"):
+        whole, other = self.has(first), self.has(run)
         if not whole.is_near(other, loss, gradient):
-            self.differences.append(f"whole and {run}: losses {whole.losses} and {other.losses}, norms of the first "
+            self.differences.append(f"{first} and {run}: losses {whole.losses} and {other.losses}, norms of the first "
                                     f"gradient {whole.gradient} and {other.gradient}")
 
     def compare(self):
@@ -126,8 +126,10 @@ class Recipe:
             self.must_equal("whole", "without-graph")
         if self.trains("cpu", device="cpu"):
             self.must_be_near("cpu")
-        if self.trains("bf16", "train.precision=bf16"):
-            self.must_be_near("bf16", loss=0.01, gradient=0.1)
+        # With weights as large as the others have, 16 bits change half of a gradient, in PyTorch too; with these, 1% of it.
+        small = "model.init_deviation=0.05"
+        if self.trains("small", small) and self.trains("bf16", small, "train.precision=bf16"):
+            self.must_be_near("bf16", loss=0.003, gradient=0.03, first="small")
 
     def compare_ranks(self):
         if self.trains("ranks", "train.micro_batch=0", ranks=2):
