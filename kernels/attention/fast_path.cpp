@@ -21,13 +21,25 @@ FastPath head_size(std::int64_t size) {
           above <= 128 ? std::max<std::int64_t>(above, 16) : 0};
 }
 
+bool is_small(std::int64_t key_size, std::int64_t value_size) { return key_size <= 32 && value_size <= 32; }
+
 // Keys of more than 64 have no backward kernel for bands: reading and writing rows then costs more than few products
 // do. Times the work, as measured in both directions (docs/notes/2026-11/kernels.md).
 double work_of_window(std::int64_t window) {
   const std::int64_t tiles = 1 + (window + 62) / 64;  // of keys, for a tile of queries
   return 0.44 + 2.17 / static_cast<double>(tiles);
 }
-double work_of_column(std::int32_t rows) { return rows <= 64 ? 1.6 : 1; }
+
+// Columns of one tile, where rows and the beginning of a task take most of the time. Measured at 8 to 64 rows and keys
+// of 16 to 128 (docs/notes/2026-11/performance.md).
+constexpr std::int64_t tile_rows = 64;
+double work_of_column(std::int64_t rows, std::int64_t key_size, std::int64_t value_size) {
+  if (rows > tile_rows) return 1;
+  if (key_size > widest_band_key) return 1.6;
+  const double part = static_cast<double>(rows) / tile_rows, square = part * part;
+  if (value_size > widest_band_key) return 0.9 + 0.53 * square;
+  return is_small(key_size, value_size) ? 1.18 + 0.3 * square : 1.25 + 0.58 * square;
+}
 
 FastPath narrow_window(std::int64_t window) {
   FastPath path{Slowness::narrow_window, window, 0, window, work_of_window(window)};
@@ -39,21 +51,21 @@ FastPath narrow_window(std::int64_t window) {
 // 64 by itself, and more where few summary rows make few and long tasks, or are read in pieces (general/tile_pieces.h).
 // Times the work, measured at strides of 53 to 1,014 and summaries of 2 to 120, above 64 at wide ones alone
 // (docs/notes/2026-11/performance.md); 1: not known to be more.
-double work_of_summary(std::int32_t stride, std::int32_t width, std::int64_t n, bool is_small) {
+double work_of_summary(std::int32_t stride, std::int32_t width, std::int64_t n, bool small) {
   const double l = stride, pairs = 1.5 + l / 128 + static_cast<double>(n) * width / (128 * l);  // per query tile
   const bool in_pieces = 128 % width != 0 && width % 128 != 0;
-  if (is_small) return in_pieces ? 0.53 + 8.1 / pairs : 1;
+  if (small) return in_pieces ? 0.53 + 8.1 / pairs : 1;
   return 0.8 + (in_pieces ? 11.5 : 5.3) / pairs;
 }
 
 // The nearest wider summary that is fast and no piece; where there is none, the context is too short for any.
-FastPath narrow_summary(const AttentionPlan& plan, const Pass& pass, bool is_small) {
+FastPath narrow_summary(const AttentionPlan& plan, const Pass& pass, bool small) {
   const std::span<const Part> parts = plan.parts_of(pass);
   if (parts.size() != 2 || parts[1].kind != PartKind::fixed_summary) return {};
   const std::int32_t stride = parts[1].keys.period, width = parts[1].keys.run;
-  const double work = work_of_summary(stride, width, plan.n, is_small);
+  const double work = work_of_summary(stride, width, plan.n, small);
   for (std::int32_t above = (width / 8 + 1) * 8; work > most_work && above < stride; above += 8)
-    if (work_of_summary(stride, above, plan.n, is_small) <= most_work)
+    if (work_of_summary(stride, above, plan.n, small) <= most_work)
       return {Slowness::narrow_summary, width, 0, above, work};
   return {};
 }
@@ -66,17 +78,19 @@ FastPath column_head(const AttentionPlan& plan, const Pass& pass, std::int64_t k
   return {Slowness::column_head, slow, 0, 32, 1.4};
 }
 
-// A pass of one part that no context makes longer.
-FastPath few_keys(const AttentionPlan& plan, const Pass& pass) {
+// A pass of one part whose queries see few keys, although the context has more.
+FastPath few_keys(const AttentionPlan& plan, const Pass& pass, std::int64_t key_size, std::int64_t value_size) {
   if (pass.parts != 1) return {};
   const Part& part = plan.parts_of(pass)[0];
   const std::int64_t window = part.low.back + 1;
-  const std::int32_t rows = pass.queries.length;
-  if (part.kind == PartKind::local && window < plan.n && work_of_window(window) > most_work)
+  if (part.kind == PartKind::local && key_size > widest_band_key && window < plan.n &&
+      work_of_window(window) > most_work)
     return narrow_window(window);
-  if (part.kind == PartKind::column && work_of_column(rows) > most_work)
-    return {Slowness::short_column, rows, 0, 0, work_of_column(rows)};
-  return {};
+  if (part.kind != PartKind::column) return {};
+  const std::int32_t rows = pass.queries.length;
+  const double work = work_of_column(rows, key_size, value_size);
+  const std::int64_t stride = (plan.n - 1) / tile_rows;  // the widest whose columns are longer
+  return work > most_work && stride > 0 ? FastPath{Slowness::short_column, rows, stride, 0, work} : FastPath{};
 }
 
 }  // namespace
@@ -102,10 +116,10 @@ FastPath fast_path_of(const AttentionPlan& plan, std::int64_t key_size, std::int
   for (const std::int64_t size : {key_size, value_size})
     if (!hopper_takes_head(size)) return head_size(size);
   if (!hopper_takes(plan)) return {Slowness::geometry};
-  const bool is_small = key_size <= 32 && value_size <= 32;
   for (const Pass& pass : plan.passes)
-    for (const FastPath& path : {key_size > widest_band_key ? few_keys(plan, pass) : FastPath{},
-                                 narrow_summary(plan, pass, is_small), column_head(plan, pass, key_size, value_size)})
+    for (const FastPath& path :
+         {few_keys(plan, pass, key_size, value_size), narrow_summary(plan, pass, is_small(key_size, value_size)),
+          column_head(plan, pass, key_size, value_size)})
       if (path.slowness != Slowness::none) return path;
   return {};
 }

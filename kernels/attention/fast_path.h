@@ -17,7 +17,7 @@ enum class Slowness : std::uint8_t {
   none,
   head_size,       // no multiple of 8 from 16 to 128
   narrow_window,   // of heads whose keys are larger than 64: few keys per query
-  short_column,    // likewise: n / l positions
+  short_column,    // n / l positions, which one tile holds; below: the widest stride whose columns are longer
   narrow_summary,  // of a fixed pattern: few keys per query, or a width that is no multiple of 8
   column_head,     // heads of 24 in columns
   geometry         // too many kinds of heads

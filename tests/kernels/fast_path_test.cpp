@@ -47,6 +47,38 @@ TEST(FastPath, NamesNoShapeThatIsFastOrThatNoWidthWouldMakeFast) {
   EXPECT_EQ(path_of_fixed(32, 8, 1024, 64).slowness, Slowness::none) << "every query sees few keys";
 }
 
+TEST(FastPath, NamesColumnsOfOneTileAndTheWidestStrideThatIsFast) {
+  const PatternConfig columns = pattern_of(merged, {column}, 236);
+  struct Case {
+    std::int64_t n, key_size, value_size;
+    double work;
+  };
+  for (const Case& c : {Case{6428, 64, 64, 1.38},
+                        {6428, 48, 48, 1.35},
+                        {9440, 48, 48, 1.43},
+                        {15104, 64, 64, 1.88},
+                        {15104, 32, 32, 1.51},
+                        {15104, 64, 128, 1.43},
+                        {6428, 32, 64, 1.36},
+                        {6428, 80, 80, 1.6}}) {
+    const AttentionPlan plan = *make_plan(columns, 0, 8, c.n);
+    const FastPath path = fast_path_of(plan, c.key_size, c.value_size);
+    EXPECT_EQ(path.slowness, Slowness::short_column) << c.n << ", " << c.key_size << "/" << c.value_size;
+    EXPECT_EQ(path.value, (c.n + 235) / 236);
+    EXPECT_NEAR(path.work, c.work, 0.1) << c.n << ", " << c.key_size << "/" << c.value_size;
+    for (const std::int64_t beyond : {0, 1}) {
+      const PatternConfig other = pattern_of(merged, {column}, static_cast<std::int32_t>(path.below + beyond));
+      EXPECT_EQ(fast_path_of(*make_plan(other, 0, 8, c.n), c.key_size, c.value_size).slowness,
+                beyond == 0 ? Slowness::none : Slowness::short_column);
+    }
+  }
+  for (const std::int64_t n : {3776, 6428, 9440}) EXPECT_EQ(path_of(columns, n, 32).slowness, Slowness::none) << n;
+  EXPECT_EQ(path_of(columns, 15105, 64).slowness, Slowness::none);
+  EXPECT_EQ(path_of(columns, 64, 64).slowness, Slowness::none) << "no stride makes longer columns";
+  EXPECT_EQ(fast_path_of(*make_plan(pattern_of(merged, {column}, 96), 0, 2, 3072), 64, 128).slowness, Slowness::none)
+      << "CIFAR-10's";
+}
+
 TEST(FastPath, NamesColumnsWithHeadsOf24) {
   const PatternConfig columns = pattern_of(merged, {column}, 171);
   EXPECT_EQ(path_of(columns, 31121, 24).slowness, Slowness::column_head);

@@ -217,9 +217,10 @@ TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
             "summaries of 11 positions take 1.8 times as long as their operations suggest; 16 is fast "
             "(model.attention.summary)");
 
-  const auto of_part = [&](const std::string& part, const std::string& width, const std::string& window = "0") {
+  const auto of_part = [&](const std::string& part, const std::string& width, const std::string& window = "0",
+                           const std::string& positions = "data.context=256") {
     return slow({"model.attention={parts: [" + part + "], integration: merged, stride: 4, window: " + window + "}",
-                 "model.width=" + width, "data.context=256"});
+                 "model.width=" + width, positions});
   };
   EXPECT_EQ(of_part("local", "192", "34"),
             "windows of 34 take 1.5 times as long as their operations suggest with heads above 64; 66 is fast "
@@ -228,12 +229,14 @@ TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
   EXPECT_EQ(of_part("local", "192", "66"), "");
   EXPECT_EQ(of_part("local", "192", "256"), "");  // the whole context
   EXPECT_EQ(of_part("local", "128", "34"), "");
-  EXPECT_EQ(of_part("column", "192"),
-            "columns of 64 positions take 1.6 times as long as their operations suggest with heads above 64; heads of "
-            "64 are fast (model.width / "
-            "model.heads)");
-  EXPECT_EQ(of_part("column", "128"), "");
-  EXPECT_EQ(of_part("column", "48"),
+  EXPECT_EQ(
+      of_part("column", "192"),
+      "columns of 64 positions take 1.6 times as long as their operations suggest; those of a stride of at most 3 "
+      "are fast (model.attention.stride)");
+  EXPECT_EQ(of_part("column", "128").substr(0, 32), "columns of 64 positions take 1.8");
+  const std::string longer = "data.context=260";
+  EXPECT_EQ(of_part("column", "128", "0", longer), "");
+  EXPECT_EQ(of_part("column", "48", "0", longer),
             "columns with heads of 24 take 1.4 times as long as with heads of 32 (model.width / model.heads)");
   EXPECT_EQ(of_part("local", "48"), "");
 }
