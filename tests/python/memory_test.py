@@ -189,23 +189,33 @@ class Golden(unittest.TestCase):
 
 
 class Runs(unittest.TestCase):
-    """What the command has trained."""
+    """What the command has trained, once for both kinds of attention."""
 
     attention = "reference"
+    folder = None
+    said = {}  # by the command, for the same arguments
 
     @classmethod
     def setUpClass(cls):
-        cls.context = temporary_folder()
-        cls.folder = cls.context.__enter__()
-        cls.addClassCleanup(cls.context.__exit__, None, None, None)
+        if Runs.folder is not None:
+            return
+        context = temporary_folder()
+        Runs.folder = context.__enter__()
+        unittest.addModuleCleanup(context.__exit__, None, None, None)
         splits = {split: numpy.frombuffer(noise(n, seed=n), dtype=numpy.uint8)
                   for split, n in (("train", 3000), ("valid", 300), ("test", 700))}
-        write_dataset(cls.folder / "text.h5", "bytes", splits)
+        write_dataset(Runs.folder / "text.h5", "bytes", splits)
+
+    def once(self, call, *arguments):
+        key = (call.__name__, *arguments)
+        if key not in self.said:
+            self.said[key] = call(*arguments, folder=self.folder)
+        return self.said[key]
 
     def trained(self, name, model, order="streams", **train):
         data = {"kind": "bytes", "context": 24, "path": "text.h5", "order": order}
         write_recipe(self.folder / f"{name}.yaml", data, {"positions": "none", **model}, **train)
-        command("train", f"{name}.yaml", "--run", name, "--device", "cpu", folder=self.folder)
+        self.once(command, "train", f"{name}.yaml", "--run", name, "--device", "cpu")
         return longstride.load(self.folder / name, device=DEVICE, attention=self.attention)
 
     def compare(self, name, model, *choices, length=60, order="streams", **train):
@@ -214,15 +224,15 @@ class Runs(unittest.TestCase):
         self.assertEqual(loaded.attention, self.attention)
         split, figures = longstride.read_split(self.folder / "text.h5", "test"), []
         for options, arguments in (([], {}), *choices):
-            figures.append(figure(name, *options, folder=self.folder))
+            figures.append(self.once(figure, name, *options))
             found = longstride.evaluate(loaded, split, **arguments)
             self.assertAlmostEqual(found.bits_per_byte, figures[-1], delta=1e-6, msg=f"{name} {options}")
             self.assertEqual(found.bytes, 700)
         self.check_reach(name, loaded, split)
         self.assertLess(figures[0], 7.98, name)  # it has learnt something, so the weights matter
         self.assertEqual(len(set(figures)), len(figures), name)  # so a wrong choice would show
-        command("sample", name, "--device", "cpu", "--count", 2, "--length", length, "--seed", 5, "--output",
-                f"{name}-samples", folder=self.folder)
+        self.once(command, "sample", name, "--device", "cpu", "--count", 2, "--length", length, "--seed", 5, "--output",
+                  f"{name}-samples")
         expected = [(self.folder / f"{name}-samples" / f"sample-00{s}.txt").read_bytes() for s in range(2)]
         self.assertEqual(loaded.generate(count=2, length=length, seed=5), expected, name)
 
@@ -264,7 +274,7 @@ class Runs(unittest.TestCase):
         for step, windows in (4, [20]), (8, [9, 17]), (12, [3]):
             loaded = longstride.load(self.folder / "stages", checkpoint=step, device=DEVICE)
             self.assertEqual(loaded.settings.distance.window, windows)
-            expected = figure("stages", "--checkpoint", step, folder=self.folder)
+            expected = self.once(figure, "stages", "--checkpoint", step)
             self.assertAlmostEqual(longstride.evaluate(loaded, split).bits_per_byte, expected, delta=1e-6)
 
     def test_a_compressed_memory_of_every_kind(self):

@@ -29,8 +29,9 @@ longstride_python_test(model fast)
 longstride_python_test(runs fast)
 longstride_python_test(families fast)
 longstride_python_test(memory fast)
-longstride_python_test(guide fast)
+longstride_python_test(guide slow)  # imports transformers
 longstride_python_test(peer fast)
 longstride_python_test(decoder_peers slow)
 longstride_python_test(kernels fast)
+longstride_python_test(compiled slow)
 longstride_python_test(hub slow)  # imports transformers

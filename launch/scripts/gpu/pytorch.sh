@@ -53,6 +53,7 @@ check attention on_gpu attention
 check compile on_gpu compile
 check distance on_gpu distance
 check models env LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/python/kernels_test.py" -v
+check compiled env LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/python/compiled_test.py" -v
 check speed "$python" "$root/launch/scripts/peers/attention_op.py"
 cat "$output/speed.log"
 exit $failed
