@@ -28,9 +28,8 @@ std::string sentence(const kernels::FastPath& path) {
           path.value, path.work, path.above);
     case kernels::Slowness::short_column:
       return fmt::format(
-          "columns of {} positions take {:.1f} times as long as their operations suggest; those of a stride of at most "
-          "{} "
-          "are fast (model.attention.stride)",
+          "columns of {} positions take {:.1f} times as long as their operations suggest; strides of up to {} are fast "
+          "(model.attention.stride)",
           path.value, path.work, path.below);
     case kernels::Slowness::narrow_summary:
       return fmt::format(

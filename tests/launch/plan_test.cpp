@@ -229,10 +229,9 @@ TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
   EXPECT_EQ(of_part("local", "192", "66"), "");
   EXPECT_EQ(of_part("local", "192", "256"), "");  // the whole context
   EXPECT_EQ(of_part("local", "128", "34"), "");
-  EXPECT_EQ(
-      of_part("column", "192"),
-      "columns of 64 positions take 1.6 times as long as their operations suggest; those of a stride of at most 3 "
-      "are fast (model.attention.stride)");
+  EXPECT_EQ(of_part("column", "192"),
+            "columns of 64 positions take 1.6 times as long as their operations suggest; strides of up to 3 are fast "
+            "(model.attention.stride)");
   EXPECT_EQ(of_part("column", "128").substr(0, 32), "columns of 64 positions take 1.8");
   const std::string longer = "data.context=260";
   EXPECT_EQ(of_part("column", "128", "0", longer), "");
