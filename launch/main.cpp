@@ -134,7 +134,7 @@ int run(int argc, char** argv, Session& session) {
 
 // Ends the whole job. One of the ranks that fail says why and, if there are several ranks, which one it is.
 int report(const Session& session, int code, const std::string& message) {
-  constexpr double until_said = 2, until_ended = 10;  // seconds
+  constexpr double until_ended = 10;  // seconds
   if (reports_failure(until_said)) {
     std::string prefix;
     if (session.comm->size() > 1) prefix = fmt::format("rank {} ({}): ", session.comm->rank(), session.comm->host());

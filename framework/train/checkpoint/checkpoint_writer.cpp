@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "framework/comm/failure.h"
 #include "framework/core/arena.h"
 #include "framework/core/errors.h"
 #include "framework/train/checkpoint/checkpoint_mirror.h"
@@ -255,7 +256,7 @@ void CheckpointWriter::end_with(int failed_rank) {
   directory_.reset();
   comm_.barrier();
   phase_ = Phase::idle;
-  if (comm_.rank() != failed_rank) std::this_thread::sleep_for(std::chrono::seconds(2));
+  if (comm_.rank() != failed_rank) std::this_thread::sleep_for(std::chrono::duration<double>(surely_said));
   throw not_saved(error_.empty() ? fmt::format("rank {} has failed", failed_rank) : error_);
 }
 
