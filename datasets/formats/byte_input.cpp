@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstring>
 #include <string_view>
-#include <vector>
 
 #include "framework/core/errors.h"
 
@@ -21,15 +20,6 @@ void BlobStream::read(void* out, std::size_t count) {
   blob_.read(at_, out, count);
   at_ += count;
   if (sha_ != nullptr) sha_->update(out, count);
-}
-
-std::string sha256_of(const Blob& blob) {
-  Sha256 sha;
-  BlobStream stream(blob, &sha);
-  std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
-  while (stream.left() > 0)
-    stream.read(buffer.data(), static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), stream.left())));
-  return sha.hex();
 }
 
 std::uint64_t number_of(std::string_view bytes, bool big_endian) {

@@ -79,9 +79,6 @@ class BlobStream final : public ByteStream {
   Sha256* sha_;
 };
 
-// Of all that it holds.
-std::string sha256_of(const Blob& blob);
-
 // Read from first to last; how much there is shows only at the end.
 class UnsizedStream {
  public:

@@ -7,6 +7,7 @@
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/standard_input.h"
 #include "framework/core/errors.h"
+#include "framework/core/files/sha256.h"
 #include "framework/core/text/numbers.h"
 
 namespace longstride {
@@ -29,6 +30,15 @@ class ObservedBlob final : public Blob {
   std::shared_ptr<const Blob> blob_;
   InputProgress& progress_;
 };
+
+std::string sha256_of(const Blob& blob) {
+  Sha256 sha;
+  BlobStream stream(blob, &sha);
+  std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
+  while (stream.left() > 0)
+    stream.read(buffer.data(), static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), stream.left())));
+  return sha.hex();
+}
 
 }  // namespace
 

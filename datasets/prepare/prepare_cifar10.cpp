@@ -94,15 +94,6 @@ std::vector<BatchFile> batches_in(const std::string& path) {
   return out;
 }
 
-// UserError if two batches have one content, as in the archive and in the folder that it unpacks to.
-void check_contents_differ(const std::vector<BatchFile>& batches) {
-  std::map<std::string, std::string> seen;  // names by checksum
-  for (const BatchFile& batch : batches) {
-    const auto [at, fresh] = seen.emplace(sha256_of(*batch.blob), batch.name());
-    if (!fresh) throw user_error("{}: holds the same pictures as {}; give every batch once", batch.name(), at->second);
-  }
-}
-
 Batches find_batches(const std::vector<std::string>& inputs) {
   if (inputs.empty())
     throw user_error("--input is needed: cifar-10-binary.tar.gz, the folder that it unpacks to, or its files");
@@ -146,9 +137,11 @@ std::int64_t count_records(const std::vector<BatchFile>& batches) {
   return records;
 }
 
-// split(i): where record i of the file goes. Returns the number of records.
+// split(i): where record i of the file goes. Returns the number of records. UserError for the content of an earlier
+// batch, as in the archive and in the folder that it unpacks to; `seen` has the names of these by checksum.
 template <class F>
-std::int64_t copy_batch(const BatchFile& batch, DatasetWriter& writer, InputProgress& progress, F&& split) {
+std::int64_t copy_batch(const BatchFile& batch, std::map<std::string, std::string>& seen, DatasetWriter& writer,
+                        InputProgress& progress, F&& split) {
   constexpr std::int64_t at_once = 128;
   const Blob& blob = *batch.blob;
   const std::string& path = batch.name();
@@ -168,7 +161,9 @@ std::int64_t copy_batch(const BatchFile& batch, DatasetWriter& writer, InputProg
     }
     progress.add(taken * Cifar10::record);
   }
-  if (!batch.archived) writer.add_source({path, static_cast<std::int64_t>(blob.size()), sha.hex()});
+  const auto [at, fresh] = seen.emplace(sha.hex(), path);
+  if (!fresh) throw user_error("{}: holds the same pictures as {}; give every batch once", path, at->second);
+  if (!batch.archived) writer.add_source({path, static_cast<std::int64_t>(blob.size()), at->first});
   return count;
 }
 
@@ -179,9 +174,6 @@ void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& ou
   const Batches batches = find_batches(config.inputs);
   check_output(output.path, output.replace, batches.files);
   const std::int64_t training = count_records(batches.train), test = count_records(batches.test);
-  std::vector<BatchFile> all = batches.train;
-  all.insert(all.end(), batches.test.begin(), batches.test.end());
-  check_contents_differ(all);
   if (training > Cifar10::whole_training_set || test > Cifar10::whole_test_set)
     throw user_error(
         "{}: {} training and {} test records are more than CIFAR-10's 50,000 and 10,000; name every batch only once",
@@ -197,14 +189,15 @@ void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& ou
   DatasetWriter writer(output.path, info, output.replace);
   InputProgress progress(output.progress, (training + test) * Cifar10::record);
   const Permutation order(static_cast<std::uint64_t>(training), config.seed, 0, kernels::Purpose::split);
+  std::map<std::string, std::string> seen;
   std::int64_t before = 0;
   for (const BatchFile& batch : batches.train)
-    before += copy_batch(batch, writer, progress, [&](std::int64_t i) {
+    before += copy_batch(batch, seen, writer, progress, [&](std::int64_t i) {
       const bool trains = order(static_cast<std::uint64_t>(before + i)) < static_cast<std::uint64_t>(train);
       return trains ? SplitId::train : SplitId::valid;
     });
   for (const BatchFile& batch : batches.test)
-    copy_batch(batch, writer, progress, [](std::int64_t) { return SplitId::test; });
+    copy_batch(batch, seen, writer, progress, [](std::int64_t) { return SplitId::test; });
   for (const std::string& path : batches.archives)
     writer.add_source({path, bytes_of_files({path}), sha256_of_file(path)});
   writer.commit(fmt::format(

@@ -8,7 +8,7 @@ namespace longstride {
 // little later. True in a single process.
 bool reports_failure(double seconds);
 
-// The `seconds` of a failure, and when a rank that alone knows the cause has printed it at the latest.
+// The `seconds` that the command gives, and after how many a rank that alone knows the cause has surely printed it.
 constexpr double until_said = 2, surely_said = 6;
 
 }  // namespace longstride

@@ -21,7 +21,6 @@
 #include "launch/recipe/settings_tree.h"
 #include "launch/run/random_rows.h"
 #include "launch/run/recompute.h"
-#include "launch/run/run_directory.h"
 #include "launch/run/same_on_ranks.h"
 
 namespace longstride {
@@ -182,9 +181,7 @@ void print_text(const nlohmann::ordered_json& r) {
 void run_bench(const BenchOptions& o, Session& session) {
   const Device device = chosen_device(o.device, *session.comm);
   Recipe recipe = read_recipe(o.recipe, o.overrides);
-  Facts facts = settings_by_key(recipe);
-  facts.erase("data.path");
-  check_same_on_ranks(facts, *session.comm);
+  check_same_on_ranks(facts_of(recipe), *session.comm);
   check_precision(recipe.train.precision, device);
   recipe.train.stages.clear();  // the last stage, at the whole context, takes the longest
   choose_automatic_recompute(recipe, device, *session.comm);

@@ -25,9 +25,14 @@ std::string value_in(const Facts& facts, const std::string& name) {
 
 }  // namespace
 
-Facts facts_of(const TrainRequest& request) {
-  Facts facts = settings_by_key(request.recipe);
+Facts facts_of(const Recipe& recipe) {
+  Facts facts = settings_by_key(recipe);
   facts.erase("data.path");
+  return facts;
+}
+
+Facts facts_of(const TrainRequest& request) {
+  Facts facts = facts_of(request.recipe);
   facts["--run"] = request.run;
   facts["--from"] = request.from ? request.from->run : "";
   facts["--resume"] = request.accept_changes ? "--resume-changed" : request.resume ? "given" : "";

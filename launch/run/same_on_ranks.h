@@ -13,6 +13,7 @@ namespace longstride {
 
 // Names and values, as messages have them. The path of the data is left out: hosts may keep copies in different places.
 using Facts = std::map<std::string, std::string>;
+Facts facts_of(const Recipe& recipe);
 Facts facts_of(const TrainRequest& request);
 Facts facts_of(const Dataset& dataset);  // the checksums that it stores, and sizes
 

@@ -3,19 +3,15 @@ import importlib.util
 import sys
 import unittest
 
-from support import DEVICE, SKIPPED, need
+from support import DEVICE, SKIPPED, need, need_kernels
 
 need("torch", "numpy")
+need_kernels()
 
 import torch  # noqa: E402
 
-from longstride.kernels import Kernels, use_attention  # noqa: E402
+from longstride.kernels import use_attention  # noqa: E402
 
-try:
-    Kernels(strict=True)
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(SKIPPED)
 if importlib.util.find_spec("torch._dynamo") is None:
     print("skipped: this PyTorch does not compile")
     sys.exit(SKIPPED)

@@ -1,22 +1,16 @@
 """Modules whose attention is Longstride's kernels: the golden files, eval's figures, and what is refused."""
 import importlib.util
 import os
-import sys
 import unittest
 
-from support import DEVICE, SKIPPED, need
+from support import DEVICE, need, need_kernels
 
 need("torch", "numpy")
+need_kernels()
 
 import torch  # noqa: E402
 
 from longstride.kernels import Kernels, attention_of, use_attention  # noqa: E402
-
-try:
-    Kernels(strict=True)
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(SKIPPED)
 
 import model_test  # noqa: E402
 from longstride.model.settings import UserError  # noqa: E402

@@ -25,6 +25,16 @@ def need(*modules):
         sys.exit(SKIPPED)
 
 
+def need_kernels():
+    """Ends the test as skipped if the library of kernels cannot be loaded."""
+    from longstride.kernels import Kernels
+    try:
+        Kernels(strict=True)
+    except ImportError as error:
+        print(f"skipped: {error}")
+        sys.exit(SKIPPED)
+
+
 def command(*arguments, folder, fails=False):
     """Runs `longstride` on the CPU and returns what it printed: its output, or what it says when it must fail."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMPI_ALLOW_RUN_AS_ROOT": "1",

@@ -76,10 +76,12 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
         whole = whole and not input_ids.is_floating_point()
         if not whole or not bool((input_ids[:, 0] == START).all()):
             raise UserError(f"input_ids must be (batch, positions) and begin with {START}, then bytes: prepend it")
-        if bool((input_ids[:, 1:] >= START).any()):
+        rest = input_ids[:, 1:]
+        if bool(((rest < 0) | (rest >= START)).any()):  # asked once, as a GPU is waited for
+            least = int(rest.min())
+            if least < 0:
+                raise UserError(f"input_ids has {least}, but tokens are bytes, 0 to 255, after a first {START}")
             raise UserError(f"input_ids has {START} after the first position, where tokens are bytes, 0 to 255")
-        if bool((input_ids < 0).any()):
-            raise UserError(f"input_ids has {int(input_ids.min())}, but tokens are bytes, 0 to 255, after a first {START}")
         if attention_mask is not None and not bool((attention_mask == 1).all()):
             raise UserError("attention_mask hides positions, but Longstride's sequences have no padding; use sequences "
                             "of one length")
