@@ -14,6 +14,9 @@
 #include "framework/train/evaluate/evaluator.h"
 #include "framework/train/metrics/metrics.h"
 #include "framework/train/metrics/progress.h"
+#include "framework/train/metrics/time_left.h"
+#include "framework/train/run/file_work.h"
+#include "framework/train/run/rounds.h"
 #include "framework/train/run/stop.h"
 #include "framework/train/sample/training_samples.h"
 #include "framework/train/step/precision.h"
@@ -27,7 +30,25 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t most_skipped = 20;  // fp16, consecutive; by then the scale has fallen a millionfold
 
+constexpr double ask_others_every = 0.2;  // seconds, while rank 0 draws samples
+
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// A split whose disk may be slow.
+class WaitedForSequences : public SequenceSet {
+ public:
+  WaitedForSequences(const SequenceSet& sequences, const std::string& path) : sequences_(sequences), path_(path) {}
+  std::int64_t sequences() const override { return sequences_.sequences(); }
+  std::int64_t length(std::int64_t sequence) const override { return sequences_.length(sequence); }
+  void read(std::int64_t sequence, std::int64_t offset, std::int64_t length, std::uint8_t* out) const override {
+    const FileWork work(path_);
+    sequences_.read(sequence, offset, length, out);
+  }
+
+ private:
+  const SequenceSet& sequences_;
+  const std::string& path_;
+};
 
 class Trainer {
  public:
@@ -40,19 +61,28 @@ class Trainer {
   // 0 if the model remembers nothing.
   std::int64_t steps_of_stream() const { return setup_.model->states().empty() ? 0 : setup_.data->steps_of_stream(); }
   void start_or_resume();
+  void open_files();
+  void plan_pauses();
   void read_step();
   void refuse_divergence();
   void report();
+  void show(double bits_per_byte, double seconds, std::int64_t since_step);
+  void show_first_step();
   // Bytes that this process has trained on after optimizer step `step`.
   std::int64_t tokens_since(std::int64_t step) const;
   std::optional<double> utilisation(double tokens_per_second) const;
-  void evaluate_now();
-  void sample_now();
+  const std::uint8_t* next_rows(Prefetcher& prefetcher) const;
+  void pause(TimeLeft::Pause kind, const std::function<bool()>& work);
+  bool evaluate_now();
+  bool sample_now();
+  bool stopped_after_step(bool last);
   void save();
-  void keep(const std::function<void()>& write);
+  void keep(const std::string& path, const std::function<void()>& write);
+  void keep_metrics(const std::function<void()>& write) { keep(setup_.run + "/metrics.jsonl", write); }
   void end_without_metrics();
 
   TrainerSetup setup_;
+  const FileWorkWatch file_work_;
   TrainingStep step_;
   std::optional<CheckpointWriter> writer_;
   std::int64_t skipped_before_ = 0;  // steps, before this process resumed the run
@@ -66,7 +96,9 @@ class Trainer {
   std::optional<MetricsWriter> metrics_;
   std::string unwritten_;  // why metrics cannot be written any more; rank 0
   std::optional<ProgressLine> progress_;
-  Clock::time_point interval_begin_;
+  TimeLeft time_left_;
+  std::int64_t evaluated_positions_ = 0;  // of each evaluation
+  Clock::time_point interval_begin_;      // moved on by pauses, so what has passed since are steps
   std::int64_t interval_step_ = 0;
 };
 
@@ -87,14 +119,24 @@ class Watched {
 };
 
 Trainer::Trainer(const TrainerSetup& setup)
-    : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
+    : setup_(setup),
+      file_work_(*setup.comm),
+      step_(*setup.model, setup.config, *setup.comm, setup.device),
+      time_left_(setup.config.steps) {
   const TrainConfig& config = setup_.config;
   LONGSTRIDE_CHECK(config.sample_every == 0 || setup_.keep_samples, "samples that nothing keeps");
   LONGSTRIDE_CHECK(setup_.model->states().empty() || steps_of_stream() > 0, "rows that remember, but no streams");
   start_or_resume();
+  open_files();
+  plan_pauses();
+}
+
+void Trainer::open_files() {
+  const TrainConfig& config = setup_.config;
   writer_.emplace(*setup_.comm, CheckpointPaths{setup_.run, config.keep, setup_.mirror, config.keep_best},
                   step_.tensors(), step_.queue(), saved_);
   if (!first_rank()) return;
+  const FileWork work(setup_.run + "/metrics.jsonl");
   metrics_.emplace(setup_.run, step_.step());
   progress_.emplace(stderr);
   const std::optional<DeviceInfo> gpu = gpu_info(setup_.device);
@@ -102,6 +144,17 @@ Trainer::Trainer(const TrainerSetup& setup)
   peak_ = peak_flops(gpu->name, setup_.config.precision);
   metrics_->write(DeviceMetrics{step_.step(), gpu->name, name_of(resolved(setup_.config.precision, setup_.device)),
                                 step_.plan().block()});
+}
+
+void Trainer::plan_pauses() {
+  const TrainConfig& config = setup_.config;
+  time_left_.expect(TimeLeft::saving, config.checkpoint_every);
+  if (config.sample_every > 0) time_left_.expect(TimeLeft::sampling, config.sample_every);
+  if (setup_.validation == nullptr || !first_rank()) return;
+  time_left_.expect(TimeLeft::evaluation, config.evaluate_every);
+  const EvaluationConfig evaluation = validation_config(config, step_.batching(), setup_.model->context());
+  for (const EvaluationWindow& window : evaluation_windows(*setup_.validation, evaluation))
+    evaluated_positions_ += window.length;
 }
 
 void Trainer::start_or_resume() {
@@ -166,7 +219,8 @@ std::optional<double> Trainer::utilisation(double tokens_per_second) const {
 }
 
 // If metrics cannot be written, the run saves a checkpoint at the next step boundary and ends.
-void Trainer::keep(const std::function<void()>& write) {
+void Trainer::keep(const std::string& path, const std::function<void()>& write) {
+  const FileWork work(path);
   try {
     write();
   } catch (const UserError& e) {
@@ -187,7 +241,6 @@ void Trainer::report() {
   refuse_divergence();
   if (!first_rank()) return;
   const double seconds = seconds_since(interval_begin_);
-  const auto steps = static_cast<double>(step_.step() - interval_step_);
   const double rate = static_cast<double>(tokens_since(interval_step_)) / seconds;
   StepMetrics metrics;
   metrics.step = step_.step();
@@ -206,43 +259,108 @@ void Trainer::report() {
     metrics.loss_scale = static_cast<double>(last_.scalars.loss_scale);
     metrics.skipped = last_.scalars.skipped_in_row;
   }
-  keep([&] { metrics_->write(metrics); });
-  progress_->update({step_.step(), setup_.config.steps, bits, rate, utilisation(rate),
-                     static_cast<double>(setup_.config.steps - step_.step()) * seconds / steps});
+  keep_metrics([&] { metrics_->write(metrics); });
+  show(metrics.mean_loss / std::numbers::ln2, seconds, interval_step_);
   interval_begin_ = Clock::now();
   interval_step_ = step_.step();
 }
 
-void Trainer::evaluate_now() {
-  if (setup_.validation == nullptr) return;
+// What a person reads: the mean loss, like the curve in metrics.
+void Trainer::show(double bits_per_byte, double seconds, std::int64_t since_step) {
+  const double rate = static_cast<double>(tokens_since(since_step)) / seconds;
+  const std::int64_t context = setup_.model->context(), steps = setup_.config.steps;
+  const std::int64_t left =
+      positions_before(setup_.config, steps, context) - positions_before(setup_.config, step_.step(), context);
+  // A forward pass alone takes about a third of a step.
+  time_left_.guess(TimeLeft::evaluation, static_cast<double>(evaluated_positions_) / (3 * rate));
+  progress_->update({step_.step(), steps, bits_per_byte, rate, utilisation(rate),
+                     static_cast<double>(left) / rate + time_left_.from(step_.step())});
+}
+
+// Long before the first report, if steps are long.
+void Trainer::show_first_step() {
+  read_step();
+  if (first_rank()) show(last_.loss / std::numbers::ln2, seconds_since(interval_begin_), interval_step_);
+}
+
+const std::uint8_t* Trainer::next_rows(Prefetcher& prefetcher) const {
+  const FileWork work(setup_.data_path);
+  return prefetcher.next();
+}
+
+// What a run does between two steps. `work`: whether it was done, and not abandoned.
+void Trainer::pause(TimeLeft::Pause kind, const std::function<bool()>& work) {
+  read_step();
+  const Clock::time_point begin = Clock::now();
+  const bool done = work();
+  if (done) time_left_.took(kind, seconds_since(begin));
+  interval_begin_ += Clock::now() - begin;
+}
+
+// False if it was abandoned, which leaves no figure.
+bool Trainer::evaluate_now() {
   const EvaluationConfig config = validation_config(setup_.config, step_.batching(), setup_.model->context());
   const Clock::time_point begin = Clock::now();
   const auto working = [&](std::int64_t, std::int64_t) { setup_.comm->still_working(); };
   Context ctx = step_.context().without_fp8();
-  const EvaluationResult result = evaluate(*setup_.model, ctx, *setup_.validation, config, *setup_.comm, working);
+  const WaitedForSequences sequences(*setup_.validation, setup_.data_path);
+  const EvaluationResult result =
+      evaluate(*setup_.model, ctx, sequences, config, *setup_.comm, working, stop_requested);
+  if (result.abandoned) return false;
   evaluated_ = step_.step();
   valid_ = result;
   if (first_rank() && result.bytes > 0) {
     const EvaluationMetrics metrics{step_.step(),           "valid",      result.loss(),
                                     result.bits_per_byte(), result.bytes, seconds_since(begin)};
-    keep([&] { metrics_->write(metrics); });
+    keep_metrics([&] { metrics_->write(metrics); });
     progress_->finish();
     spdlog::info("step {}: valid {:.4f} bits per byte over {} bytes", step_.step(), result.bits_per_byte(),
                  result.bytes);
   }
-  interval_begin_ = Clock::now();
-  interval_step_ = step_.step();
+  return true;
 }
 
-// Rank 0 has all weights; the others wait for it at the end of the step.
-void Trainer::sample_now() {
-  if (!first_rank()) return;
+// Rank 0 has all weights. The others wait for it, and tell it if they were asked to stop. False if it was abandoned.
+bool Trainer::sample_now() {
+  Rounds rounds(*setup_.comm, stop_requested);
+  if (!first_rank()) {
+    while (rounds.another(false)) {
+    }
+    return !rounds.stopped();
+  }
   Context ctx = sampling_context(step_.context());
-  const Samples drawn = sample(*setup_.model, ctx, training_samples(setup_.config, *setup_.model),
-                               [&](std::int64_t, std::int64_t) { setup_.comm->still_working(); });
-  keep([&] { metrics_->write(SampleMetrics{step_.step(), setup_.keep_samples(step_.step(), drawn)}); });
-  interval_begin_ = Clock::now();
-  interval_step_ = step_.step();
+  Clock::time_point asked = Clock::now();
+  const auto working = [&](std::int64_t, std::int64_t) { setup_.comm->still_working(); };
+  const auto stop = [&] {
+    if (seconds_since(asked) < ask_others_every) return false;
+    asked = Clock::now();
+    return !rounds.another(true);
+  };
+  const Samples drawn = sample(*setup_.model, ctx, training_samples(setup_.config, *setup_.model), working, stop);
+  if (drawn.abandoned) return false;
+  rounds.another(false);
+  keep(setup_.run + "/samples", [&] {
+    metrics_->write(SampleMetrics{step_.step(), setup_.keep_samples(step_.step(), drawn)});
+  });
+  return true;
+}
+
+// Evaluates and samples where they are due. Whether the run is to stop after this step: on all ranks or on none.
+bool Trainer::stopped_after_step(bool last) {
+  const TrainConfig& c = setup_.config;
+  const auto due = [&](std::int64_t every) { return last || (every > 0 && step_.step() % every == 0); };
+  const auto asked = [&] { return setup_.comm->any(stop_requested() || !unwritten_.empty()); };
+  const bool evaluates = setup_.validation != nullptr && due(c.evaluate_every);
+  const bool samples = c.sample_every > 0 && due(c.sample_every);
+  bool stopped = asked();
+  if (evaluates && !stopped) pause(TimeLeft::evaluation, [&] { return !(stopped = !evaluate_now()); });
+  if (evaluates && stopped && first_rank()) {
+    progress_->finish();
+    spdlog::info("step {}: not evaluated; `longstride eval {} --split valid --checkpoint {}` does it", step_.step(),
+                 setup_.run, step_.step());
+  }
+  if (samples && !stopped) pause(TimeLeft::sampling, [&] { return !(stopped = !sample_now()); });
+  return stopped || ((evaluates || samples) && asked());
 }
 
 void Trainer::save() {
@@ -258,7 +376,7 @@ void Trainer::save() {
     state.valid_loss = valid_.loss();
     state.valid_bytes = valid_.bytes;
   }
-  if (first_rank()) keep([&] { metrics_->flush(); });  // before the checkpoint, in case of a power failure
+  if (first_rank()) keep_metrics([&] { metrics_->flush(); });  // before the checkpoint, in case of a power failure
   writer_->begin(state);
   saved_ = step_.step();
 }
@@ -278,22 +396,23 @@ TrainingOutcome Trainer::run() {
   const Watched watched(setup_.watchdog);
   while (step_.step() < c.steps && !outcome.stopped) {
     if (setup_.check_lock) setup_.check_lock();
-    step_.run(prefetcher.next());
+    step_.run(next_rows(prefetcher));
     writer_->poll();
     const bool last = step_.step() == c.steps;
     if (step_.queue().immediate()) read_step();  // free on the CPU, and reports a bad step at once
-    if (due(c.log_every) || last) report();
-    if (due(c.evaluate_every) || last) evaluate_now();
-    if (due(c.sample_every) || (last && c.sample_every > 0)) sample_now();
-    outcome.stopped = setup_.comm->any(stop_requested() || !unwritten_.empty());
-    if (due(c.checkpoint_every) || last || outcome.stopped) save();
+    if (due(c.log_every) || last)
+      report();
+    else if (step_.step() == begun + 1)
+      show_first_step();
+    outcome.stopped = stopped_after_step(last);
+    if (due(c.checkpoint_every) || last || outcome.stopped) pause(TimeLeft::saving, [&] { return save(), true; });
   }
   writer_->finish();
   if (first_rank()) progress_->finish();
   if (first_rank() && step_.step() > begun) {
     const MemoryMetrics metrics{step_.step(), step_.plan().block(),
                                 static_cast<std::int64_t>(step_.state().used_bytes())};
-    keep([&] { metrics_->write(metrics); });
+    keep_metrics([&] { metrics_->write(metrics); });
   }
   if (setup_.comm->any(!unwritten_.empty())) end_without_metrics();
   outcome.step = step_.step();

@@ -31,10 +31,11 @@ struct TrainerSetup {
   Watchdog* watchdog = nullptr;  // null: no watchdog
   Device device = Device::cpu;
   TrainConfig config;
-  std::string run;     // directory
-  std::string mirror;  // directory of the checkpoints' second copies; empty: none
-  std::string recipe;  // resolved; stored with every checkpoint
-  DataRecord record;   // the data that the run reads
+  std::string data_path;  // what is read, for messages
+  std::string run;        // directory
+  std::string mirror;     // directory of the checkpoints' second copies; empty: none
+  std::string recipe;     // resolved; stored with every checkpoint
+  DataRecord record;      // the data that the run reads
   bool resume = false;
   FirstWeights first_weights;        // of a new run; empty: random
   std::string began_from;            // where these are from, for the record; a resumed run keeps what it recorded

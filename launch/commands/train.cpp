@@ -44,10 +44,11 @@ void run_train(const TrainOptions& o, Session& session) {
   request.resume = o.resume || o.resume_changed;
   request.accept_changes = o.resume_changed;
   request.from = beginning(o);
-  catch_stop_signals();
+  catch_stop_signals(session.comm->rank() == 0 ? training_stops : StopNotices{});
   const TrainingOutcome outcome = train_run(request, session);
   if (session.comm->rank() != 0) return;
-  if (outcome.stopped) spdlog::info("stopped at step {}; continue with --resume", outcome.step);
+  const bool all = outcome.step == request.recipe.train.steps;
+  if (outcome.stopped) spdlog::info("stopped at step {}{}", outcome.step, all ? "" : "; continue with --resume");
   if (!o.json) return;
   nlohmann::ordered_json out = {{"run", request.run},         {"recipe", request.recipe.name},
                                 {"step", outcome.step},       {"steps", request.recipe.train.steps},

@@ -329,7 +329,7 @@ void Reproduction::write() const {
 }
 
 void Reproduction::run() {
-  catch_stop_signals();
+  catch_stop_signals(session_.comm->rank() == 0 ? training_stops : StopNotices{});
   if (session_.comm->rank() == 0 && !options_.rows.empty())
     earlier_ = earlier_results((fs::path(output_) / (options_.table + ".json")).string(), table_);
   for (TableRow& row : table_.rows) {

@@ -273,6 +273,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   setup.watchdog = session.watchdog.get();
   setup.device = request.device;
   setup.config = recipe.train;
+  setup.data_path = recipe.data.path;
   setup.run = request.run;
   setup.mirror = places.mirror;
   setup.recipe = recipe.resolved;

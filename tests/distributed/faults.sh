@@ -2,7 +2,8 @@
 # Ranks that are killed, stopped or asked to stop: the whole job ends in time, with one message that names the rank, and
 # resuming gives the bits of an undisturbed run.
 #
-#   faults.sh LONGSTRIDE CASE [TIMES]      cases: kill, stop, signal, signal_saving, full_disk
+#   faults.sh LONGSTRIDE CASE [TIMES]      cases: kill, stop, signal, signal_saving, signal_evaluating, full_disk
+#   faults.sh LONGSTRIDE slow_disk LIBRARY  rank 0's disk is slower than a rank may hang; built from slow_disk.cpp
 #   faults.sh LONGSTRIDE start LIBRARY     trouble while the ranks connect; LIBRARY: built from troubled_start.cpp
 #
 # RANKS sets their number, two or more; default: four. On the CPU, or with LONGSTRIDE_TEST_DEVICE=gpu on as many GPUs,
@@ -157,6 +158,36 @@ case $scenario in
     done
     train "$ranks" asked --resume
     same_bits whole asked "$steps"
+    ;;
+  signal_evaluating)  # an evaluation of a minute or more, of which nothing stays
+    evaluated=$((longer > 1 ? 0 : 6000))
+    for _ in $(seq $((longer > 1 ? 400 : 60))); do cat text.bin; done >long.bin
+    "$longstride" prepare bytes --input long.bin --split 0.1,0.8,0.1 --output text.h5 --force >/dev/null 2>&1
+    write_recipe "steps: 400" "checkpoint_every: 100" "hang_seconds: 20" "evaluate_every: 3"
+    sed -i "s/evaluate_windows: 8/evaluate_windows: $evaluated/" recipe.yaml
+    start asked
+    wait_for_step asked 3
+    sleep 0.5
+    kill -USR1 "$(rank_of "$last")"
+    end_of "SIGUSR1 while evaluating" 0 5
+    grep -a -q "^step 3: not evaluated" job.log || { cat job.log; fail "it was not evaluating"; }
+    grep -a -q "^stopped at step 3;" job.log || { cat job.log; fail "it did not stop at step 3"; }
+    ! grep -q '"split"' asked/metrics.jsonl || fail "an abandoned evaluation leaves a figure"
+    ! grep -q '"valid_loss": *[0-9]' asked/checkpoints/step-00000003/state.json || fail "the checkpoint has a figure"
+    ;;
+  slow_disk)  # everything that rank 0 does with files between two steps: metrics, samples, checkpoints
+    write_recipe "steps: 12" "checkpoint_every: 6" "hang_seconds: 1" "evaluate_every: 6" "sample_every: 6" "sample_length: 20"
+    train "$ranks" whole
+    SLOW_DISK=$work/slow SLOW_SECONDS=1.5
+    export SLOW_DISK SLOW_SECONDS
+    mpirun --bind-to none -n "$ranks" -x "LD_PRELOAD=$3" -x SLOW_DISK -x SLOW_SECONDS \
+      "$longstride" train recipe.yaml --run waited >job.log 2>&1 &
+    pid=$!
+    wait_for_step waited 1
+    touch "$SLOW_DISK"
+    end_of "a slow disk" 0 120
+    rm "$SLOW_DISK"
+    same_bits whole waited 12
     ;;
   full_disk)  # first a limit on file size, which any user can set; then a small disk, which needs root
     write_recipe "steps: 40" "checkpoint_every: 10" "hang_seconds: 20"

@@ -88,19 +88,24 @@ set_tests_properties(distributed.doctor_of_bound_ranks PROPERTIES
   PASS_REGULAR_EXPRESSION "processors +[^ ]+ +2 for 2 rank" FAIL_REGULAR_EXPRESSION "threads share cores")
 
 # Ranks that die, stop or are asked to stop; slow, because every fault has to be detected.
-foreach(scenario kill stop signal signal_saving full_disk)
+foreach(scenario kill stop signal signal_saving signal_evaluating full_disk)
   add_test(NAME distributed.faults_${scenario}
     COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> ${scenario} 3)
   longstride_on_ranks(distributed.faults_${scenario})
   set_tests_properties(distributed.faults_${scenario} PROPERTIES LABELS slow)
 endforeach()
-add_library(troubled_start MODULE ${ranks_source}/troubled_start.cpp)
-target_compile_features(troubled_start PRIVATE cxx_std_20)
-target_link_libraries(troubled_start PRIVATE ${CMAKE_DL_LIBS})
-add_test(NAME distributed.faults_start
-  COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> start $<TARGET_FILE:troubled_start>)
-longstride_on_ranks(distributed.faults_start)
-set_tests_properties(distributed.faults_start PROPERTIES LABELS slow)
+foreach(scenario_library start:troubled_start slow_disk:slow_disk)
+  string(REPLACE ":" ";" scenario_library ${scenario_library})
+  list(GET scenario_library 0 scenario)
+  list(GET scenario_library 1 library)
+  add_library(${library} MODULE ${ranks_source}/${library}.cpp)
+  target_compile_features(${library} PRIVATE cxx_std_20)
+  target_link_libraries(${library} PRIVATE ${CMAKE_DL_LIBS})
+  add_test(NAME distributed.faults_${scenario}
+    COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> ${scenario} $<TARGET_FILE:${library}>)
+  longstride_on_ranks(distributed.faults_${scenario})
+  set_tests_properties(distributed.faults_${scenario} PROPERTIES LABELS slow)
+endforeach()
 # Some of the kills that kills.sh can do.
 add_test(NAME distributed.kills COMMAND ${ranks_source}/kills.sh $<TARGET_FILE:longstride> --kills 18)
 longstride_on_ranks(distributed.kills)

@@ -2,9 +2,13 @@
 // GPU per rank if LONGSTRIDE_TEST_DEVICE is gpu (label multi_gpu).
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
+#include "framework/comm/watchdog/watchdog.h"
 #include "framework/train/evaluate/evaluator.h"
+#include "framework/train/run/file_work.h"
 #include "framework/train/step/training_step.h"
 #include "tests/distributed/devices.h"
 #include "tests/support/sanitized.h"
@@ -435,6 +439,34 @@ TEST_F(TrainingOnRanks, EvaluationInAGroupGivesTheFigureOfOneRank) {
   const EvaluationResult b = evaluate(all.model, all.step.context(), Texts(), config, world());
   EXPECT_EQ(b.bytes, a.bytes);
   EXPECT_NEAR(b.nats, a.nats, 1e-5 * a.nats);
+}
+
+// One rank was asked to stop; the others, which may have fewer windows, stop in the same round.
+TEST_F(TrainingOnRanks, AnEvaluationIsAbandonedOnAllRanksOrNone) {
+  Trained all(train_config(), world());
+  EvaluationConfig config{84, 0, 1, 0};
+  const int asked = world().size() - 1;
+  for (const int rounds : {1, 2, 1000}) {
+    int round = 0;
+    const EvaluationResult result = evaluate(all.model, all.step.context(), Texts(), config, world(), {},
+                                             [&] { return ++round == rounds && world().rank() == asked; });
+    EXPECT_EQ(result.abandoned, rounds < (6 + world().size() - 1) / world().size()) << rounds;  // of six windows
+    EXPECT_EQ(result.bytes == 0, result.abandoned);
+  }
+}
+
+// Rank 0 waits for its disk three times as long as a rank may hang.
+TEST(FileWorkOnRanks, IsNoHang) {
+  Watchdog watchdog(world(), 0.4);
+  const FileWorkWatch watch(world());
+  watchdog.expect_progress(true);
+  if (world().rank() == 0) {
+    const FileWork work("metrics.jsonl");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  }
+  world().barrier();
+  watchdog.expect_progress(false);
+  watchdog.leave();
 }
 
 TEST(Batching, SaysWhatCannotBeDivided) {

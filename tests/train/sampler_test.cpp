@@ -109,6 +109,11 @@ TEST(Sampler, ProgressCountsEveryPositionOfEverySequence) {
     last = done;
   });
   EXPECT_EQ(last, 45);
+  const Samples some = sample(
+      toy.model(), ctx, s, [&](std::int64_t done, std::int64_t) { last = done; },
+      [&] { return last >= 22; });  // the second of three batches
+  EXPECT_TRUE(some.abandoned);
+  EXPECT_EQ(last, 22);
 }
 
 }  // namespace

@@ -61,5 +61,32 @@ TEST(StopDeathTest, ASecondTerminateStillStopsCleanly) {
       ::testing::ExitedWithCode(0), "");
 }
 
+// Whatever comes in between; mpirun and shells send several.
+TEST(StopDeathTest, OnlyASecondInterruptEndsAtOnceAndTheFirstSaysSo) {
+  EXPECT_EXIT(
+      {
+        catch_stop_signals(training_stops);
+        for (const int number : {SIGUSR1, SIGTERM, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR1, SIGHUP, SIGTERM})
+          std::raise(number);
+        if (stop_requested()) std::raise(SIGINT);
+        std::_Exit(0);
+      },
+      ::testing::KilledBySignal(SIGINT),
+      "^stopping after this step\nstopping after this step; Ctrl-C again to stop now\n$");
+}
+
+TEST(StopDeathTest, OtherSignalsNeverEndTheProcess) {
+  EXPECT_EXIT(
+      {
+        catch_stop_signals(training_stops);
+        for (int i = 0; i < 5; ++i)
+          for (const int number : {SIGHUP, SIGTERM, SIGUSR1}) std::raise(number);
+        std::raise(SIGINT);
+        for (const int number : {SIGTERM, SIGUSR1, SIGHUP}) std::raise(number);
+        std::_Exit(stop_requested() ? 7 : 1);
+      },
+      ::testing::ExitedWithCode(7), "");
+}
+
 }  // namespace
 }  // namespace longstride

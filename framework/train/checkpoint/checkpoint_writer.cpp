@@ -12,6 +12,7 @@
 #include "framework/core/arena.h"
 #include "framework/core/errors.h"
 #include "framework/train/checkpoint/checkpoint_mirror.h"
+#include "framework/train/run/file_work.h"
 
 namespace longstride {
 namespace {
@@ -128,6 +129,7 @@ void CheckpointWriter::find_writers() {
   std::string name;
   std::unique_ptr<AtomicFile> probe;
   if (comm_.rank() == 0) {
+    const FileWork work(all);
     create_checkpoints_directory(paths_.run);
     probe = std::make_unique<AtomicFile>(all + "/shared-by-the-ranks");
     name = fs::path(probe->temporary_path()).filename().string();
@@ -146,6 +148,7 @@ void CheckpointWriter::begin(const CheckpointState& state) {
   state_ = state;
   std::string name;
   if (comm_.rank() == 0) {
+    const FileWork work(checkpoints_directory(paths_.run));
     try {
       directory_ = begin_checkpoint(paths_.run, state.step);
     } catch (const UserError& e) {  // the other ranks wait until this ends them
@@ -238,6 +241,7 @@ void CheckpointWriter::commit() {
 
 // Looks at the disk, because the directory may have been removed or renamed.
 std::string CheckpointWriter::last_saved() const try {
+  const FileWork work(paths_.run);
   for (const std::string& path : {paths_.run, paths_.mirror})
     if (const std::vector<std::int64_t> steps = checkpoint_steps(path); !path.empty() && !steps.empty())
       return fmt::format("the last checkpoint is step {}{}", steps.back(), path == paths_.run ? "" : " in " + path);
@@ -253,7 +257,10 @@ UserError CheckpointWriter::not_saved(const std::string& reason) const {
 // Removes what was written; then the rank that knows the cause reports it, which ends the others.
 void CheckpointWriter::end_with(int failed_rank) {
   comm_.barrier();
-  directory_.reset();
+  {
+    const FileWork work(path_);
+    directory_.reset();
+  }
   comm_.barrier();
   phase_ = Phase::idle;
   if (comm_.rank() != failed_rank) std::this_thread::sleep_for(std::chrono::duration<double>(surely_said));
@@ -261,7 +268,10 @@ void CheckpointWriter::end_with(int failed_rank) {
 }
 
 void CheckpointWriter::finish() {
+  std::optional<FileWork> waiting;  // for this rank's thread
   while (phase_ != Phase::idle) {
+    if (busy_ && !waiting) waiting.emplace(path_);
+    if (!busy_) waiting.reset();
     if (busy_) comm_.still_working();
     poll();
     if (busy_) std::this_thread::sleep_for(milliseconds(2));

@@ -7,6 +7,7 @@
 
 #include "framework/core/errors.h"
 #include "framework/train/evaluate/window_scorer.h"
+#include "framework/train/run/rounds.h"
 
 namespace longstride {
 namespace {
@@ -59,17 +60,20 @@ using WindowsDone = std::function<void(std::int64_t, std::int64_t)>;
 
 // Every window by itself: this rank's are every `groups`-th.
 void score_apart(WindowScorer& scorer, const std::vector<EvaluationWindow>& windows, std::int64_t batch, int group,
-                 int groups, const WindowsDone& progress) {
+                 int groups, const WindowsDone& progress, Rounds& rounds) {
   std::vector<std::size_t> mine;
   for (auto w = static_cast<std::size_t>(group); w < windows.size(); w += static_cast<std::size_t>(groups))
     mine.push_back(w);
-  for (std::size_t i = 0, end = 0; i < mine.size(); i = end) {
-    end = group_end(windows, mine, i, batch);
+  std::size_t i = 0;
+  do {
+    if (i == mine.size()) continue;
+    const std::size_t end = group_end(windows, mine, i, batch);
     std::vector<ScoredRow> rows;
     for (std::size_t k = i; k < end; ++k) rows.push_back({static_cast<std::int64_t>(mine[k])});
     scorer.score(rows, windows[mine[i]].length);
     if (progress) progress(static_cast<std::int64_t>(end), static_cast<std::int64_t>(mine.size()));
-  }
+    i = end;
+  } while (rounds.another(i < mine.size()));
 }
 
 // Windows that are read in order: the first ones only to be remembered, and from `scored` on to be scored.
@@ -92,7 +96,7 @@ WindowRun window_run(const std::vector<EvaluationWindow>& windows, std::int64_t 
 // The windows in order, as `config.streams` runs of consecutive ones. This rank has every `ranks`-th run, `batch` of
 // them at a time.
 void score_in_order(WindowScorer& scorer, const std::vector<EvaluationWindow>& windows, const EvaluationConfig& config,
-                    Communicator& comm, const WindowsDone& progress) {
+                    Communicator& comm, const WindowsDone& progress, Rounds& rounds) {
   const std::int64_t streams = std::min(config.streams, std::ssize(windows));
   std::vector<WindowRun> mine;
   std::int64_t windows_of_mine = 0, done = 0;
@@ -100,24 +104,25 @@ void score_in_order(WindowScorer& scorer, const std::vector<EvaluationWindow>& w
     mine.push_back(window_run(windows, stream, config));
     windows_of_mine += mine.back().size();
   }
-  for (auto first = mine.begin(); first != mine.end();) {
+  auto first = mine.begin();
+  std::int64_t i = 0;  // windows that these runs have read
+  do {
+    if (first == mine.end()) continue;
     const auto last = first + std::min<std::ptrdiff_t>(config.batch, mine.end() - first);
     std::int64_t longest = 0;
-    for (auto run = first; run != last; ++run) longest = std::max(longest, run->size());
-    for (std::int64_t i = 0; i < longest; ++i) {
-      std::vector<ScoredRow> rows;
-      for (auto run = first; run != last; ++run) {
-        const std::int64_t window = run->begin + i;
-        const bool ended = window >= run->end;
-        const auto starts = [&] { return i == 0 || windows[static_cast<std::size_t>(window)].start == 0; };
-        rows.push_back(ended ? ScoredRow{} : ScoredRow{window, starts(), window >= run->scored});
-        done += ended ? 0 : 1;
-      }
-      scorer.score(rows, config.context);
-      if (progress) progress(done, windows_of_mine);
+    std::vector<ScoredRow> rows;
+    for (auto run = first; run != last; ++run) {
+      longest = std::max(longest, run->size());
+      const std::int64_t window = run->begin + i;
+      const bool ended = window >= run->end;
+      const auto starts = [&] { return i == 0 || windows[static_cast<std::size_t>(window)].start == 0; };
+      rows.push_back(ended ? ScoredRow{} : ScoredRow{window, starts(), window >= run->scored});
+      done += ended ? 0 : 1;
     }
-    first = last;
-  }
+    scorer.score(rows, config.context);
+    if (progress) progress(done, windows_of_mine);
+    if (++i == longest) first = last, i = 0;
+  } while (rounds.another(first != mine.end()));
 }
 
 }  // namespace
@@ -155,23 +160,27 @@ std::size_t evaluation_bytes(const Model& model, const Context& ctx, const Evalu
 }
 
 EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& sequences,
-                          const EvaluationConfig& config, Communicator& comm, const WindowsDone& progress) {
+                          const EvaluationConfig& config, Communicator& comm, const WindowsDone& progress,
+                          const std::function<bool()>& stop) {
   const std::vector<EvaluationWindow> windows = evaluation_windows(sequences, config);
   const int ranks = ctx.sequence_ranks();
   LONGSTRIDE_CHECK(ranks == 1 || config.batch == 1, "{} windows at once on {} ranks", config.batch, ranks);
   WindowScorer scorer(model, ctx, sequences, windows, config);
+  Rounds rounds(comm, stop);
+  EvaluationResult result;
   if (model.states().empty()) {
-    score_apart(scorer, windows, config.batch, comm.rank() / ranks, comm.size() / ranks, progress);
+    score_apart(scorer, windows, config.batch, comm.rank() / ranks, comm.size() / ranks, progress, rounds);
   } else {
     LONGSTRIDE_CHECK(ranks == 1 && config.min_context == 0 && config.lead >= 0 && !config.spread && config.streams > 0,
                      "windows that are not in order for a model with states");
-    score_in_order(scorer, windows, config, comm, progress);
+    score_in_order(scorer, windows, config, comm, progress, rounds);
   }
+  result.abandoned = rounds.stopped();
+  if (result.abandoned) return result;
   // One element per window. Summed over the ranks, each element is that window's own figure, so the total, added in
   // window order, does not depend on which rank scored which window.
   std::vector<double>& nats = scorer.nats();
   if (!nats.empty()) comm.all_reduce_sum(nats.data(), static_cast<std::int64_t>(nats.size()));
-  EvaluationResult result;
   for (std::size_t w = 0; w < windows.size(); ++w) {
     result.nats += nats[w];
     result.bytes += windows[w].length - windows[w].scored_from;

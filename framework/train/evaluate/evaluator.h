@@ -42,6 +42,7 @@ struct EvaluationResult {
   std::int64_t bytes = 0;
   std::int64_t windows = 0;
   std::int64_t streams = 0;  // runs of windows, at most one per window; 0: windows by themselves
+  bool abandoned = false;    // on all ranks, because `stop` said so on any: there are no figures
   double loss() const { return nats / static_cast<double>(bytes); }
   double bits_per_byte() const;
   std::optional<double> standard_error;  // of bits_per_byte, estimated from the scored windows, of two or more
@@ -60,9 +61,11 @@ std::size_t evaluation_bytes(const Model& model, const Context& ctx, const Evalu
 // Scores the windows, spread over the ranks; every rank returns the same bits. The ranks of a group (ctx.group), which
 // are consecutive in `comm`, score one window at a time together. A different number of ranks or batch gives the same
 // figure up to rounding: the last bits of a matrix product depend on its number of rows. `progress` is called with
-// (windows done by this rank, windows of this rank).
+// (windows done by this rank, windows of this rank). `stop`, given on all ranks or on none, is asked after every batch
+// of windows whether to abandon the evaluation.
 EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& sequences,
                           const EvaluationConfig& config, Communicator& comm,
-                          const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+                          const std::function<void(std::int64_t, std::int64_t)>& progress = {},
+                          const std::function<bool()>& stop = {});
 
 }  // namespace longstride

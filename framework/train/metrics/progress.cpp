@@ -50,12 +50,13 @@ std::string progress_text(const Progress& p, int width) {
       fmt::format("step {}/{}", thousands(p.step), thousands(p.steps)),
       fmt::format("{:.3f} bits/byte", p.bits_per_byte),
       fmt::format("{} tokens/s", rate_text(p.tokens_per_second)),
-      p.mfu ? fmt::format("MFU {:.1f}%", *p.mfu * 100) : "MFU unknown",
+      p.mfu ? fmt::format("MFU {:.1f}%", *p.mfu * 100) : "",
       p.seconds_left ? fmt::format("{} left", duration_text(*p.seconds_left)) : "time left unknown",
   };
   const auto columns = static_cast<std::size_t>(std::max(width, 0));
   std::string line = pieces.front().substr(0, columns);
   for (std::size_t i = 1; i < pieces.size(); ++i) {
+    if (pieces[i].empty()) continue;
     if (line.size() + 3 + pieces[i].size() > columns) break;
     line += " | " + pieces[i];
   }

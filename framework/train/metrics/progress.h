@@ -18,7 +18,7 @@ struct Progress {
   std::int64_t steps = 0;
   double bits_per_byte = 0;
   double tokens_per_second = 0;
-  std::optional<double> mfu;           // model FLOP utilisation, 0 to 1; absent: the machine's peak is unknown
+  std::optional<double> mfu;           // model FLOP utilisation, 0 to 1; absent: not shown
   std::optional<double> seconds_left;  // absent: not known yet
 };
 

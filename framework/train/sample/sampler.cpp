@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t most_on_gpu = 16;
 constexpr std::int64_t block = 64;  // positions between two waits for the GPU
 
-using PositionsDone = std::function<void(std::int64_t)>;  // positions done
+using PositionsDone = std::function<bool(std::int64_t)>;  // positions done; whether to continue
 
 std::int64_t batch_of(const Context& ctx, const SampleConfig& config) {
   if (config.batch > 0) return std::min(config.batch, config.count);
@@ -53,15 +53,18 @@ class DrawnSequences {
     return {state_->bytes(), static_cast<std::int64_t>(ctx_.arena->high_water())};
   }
 
-  void run(Samples& out, const PositionsDone& progress) {
+  // False if `progress` has ended it.
+  bool run(Samples& out, const PositionsDone& progress) {
     begin();
+    bool all = false;
     if (queue_.immediate())
-      one_by_one(progress);
+      all = one_by_one(progress);
     else if (config_.one_kernel && generator_ != nullptr && generator_->generates(*state_))
-      in_one_kernel(progress);
+      all = in_one_kernel(progress);
     else
-      by_graph(progress);
-    fetch(out);
+      all = by_graph(progress);
+    if (all) fetch(out);
+    return all;
   }
 
  private:
@@ -82,27 +85,28 @@ class DrawnSequences {
     ops::run(ctx_, kernels::DrawArgs{drawing_, logits_, position, ctx_.position});
   }
 
-  void one_by_one(const PositionsDone& progress) {
+  bool one_by_one(const PositionsDone& progress) {
     for (std::int64_t position = 0; position < config_.length; ++position) {
       one_position(position);
-      progress(position + 1);
+      if (!progress(position + 1)) return false;
     }
+    return true;
   }
 
-  void in_one_kernel(const PositionsDone& progress) {
-    in_blocks(0, progress, [&](std::int64_t first, std::int64_t count) {
+  bool in_one_kernel(const PositionsDone& progress) {
+    return in_blocks(0, progress, [&](std::int64_t first, std::int64_t count) {
       generator_->generate(ctx_, *state_, drawing_, first, count);
     });
   }
 
   // The first position runs kernel by kernel, so that libraries choose their algorithms and kernels are loaded.
-  void by_graph(const PositionsDone& progress) {
+  bool by_graph(const PositionsDone& progress) {
     ctx_.position = position_.as<std::int64_t>();
     decodes_.begin_position(ctx_, *state_, 0);
     one_position(0);
     Graph graph;
     if (config_.length > 1) graph.capture(queue_, [&] { one_position(0); });
-    in_blocks(1, progress, [&](std::int64_t first, std::int64_t count) {
+    return in_blocks(1, progress, [&](std::int64_t first, std::int64_t count) {
       for (std::int64_t position = first; position < first + count; ++position) {
         decodes_.begin_position(ctx_, *state_, position);
         graph.replay(queue_);
@@ -110,20 +114,22 @@ class DrawnSequences {
     });
   }
 
-  // The host is at most two blocks ahead of the GPU.
+  // The host is at most two blocks ahead of the GPU, which is idle on return.
   template <class F>
-  void in_blocks(std::int64_t first, const PositionsDone& progress, F&& f) {
+  bool in_blocks(std::int64_t first, const PositionsDone& progress, F&& f) {
     std::array<Event, 2> done;
     std::int64_t blocks = 0;
+    bool all = true;
     for (std::int64_t position = first; position < config_.length; position += block) {
       Event& event = done[static_cast<std::size_t>(blocks++ % 2)];
       event.wait();
-      if (blocks > 2) progress(position - block);
+      if (blocks > 2) all = progress(position - block);
+      if (!all) break;
       f(position, std::min(block, config_.length - position));
       event.record(queue_);
     }
     queue_.synchronize();
-    progress(config_.length);
+    return all && progress(config_.length);
   }
 
   void fetch(Samples& out) {
@@ -170,7 +176,7 @@ SampleMemory sample_memory(const Model& model, const Context& ctx, const SampleC
 }
 
 Samples sample(const Model& model, Context& ctx, const SampleConfig& config,
-               const std::function<void(std::int64_t, std::int64_t)>& progress) {
+               const std::function<void(std::int64_t, std::int64_t)>& progress, const std::function<bool()>& stop) {
   LONGSTRIDE_CHECK(config.length > 0 && config.length <= longest_sample(model) && prompted(config) <= config.length,
                    "{} bytes after a prompt of {} for a context of {}", config.length, prompted(config),
                    model.context());
@@ -181,10 +187,11 @@ Samples sample(const Model& model, Context& ctx, const SampleConfig& config,
                      prompted(config));
   Samples out;
   const std::int64_t batch = batch_of(ctx, config);
-  for (std::int64_t first = 0; first < config.count; first += batch) {
+  for (std::int64_t first = 0; first < config.count && !out.abandoned; first += batch) {
     const std::int64_t now = std::min(batch, config.count - first);
-    DrawnSequences(model, ctx, config, first, now).run(out, [&](std::int64_t positions) {
+    out.abandoned = !DrawnSequences(model, ctx, config, first, now).run(out, [&](std::int64_t positions) {
       if (progress) progress(first * config.length + now * positions, config.count * config.length);
+      return !stop || !stop();
     });
   }
   return out;

@@ -28,6 +28,7 @@ struct SampleConfig {
 struct Samples {
   std::vector<std::vector<std::uint8_t>> bytes;
   std::vector<std::vector<float>> log_probabilities;  // nats, of every byte, at temperature 1
+  bool abandoned = false;                             // because `stop` said so: not all are drawn
 };
 
 // Bytes that sample() needs: the cache of keys and values, and everything that it takes from the arena.
@@ -39,9 +40,10 @@ SampleMemory sample_memory(const Model& model, const Context& ctx, const SampleC
 
 // Draws the sequences. The byte at (sequence, position) is drawn with one counter-based random number of (seed,
 // sequence, position), so a seed gives the same samples however many are drawn at once (on a GPU up to rounding).
-// `progress` is called with (positions done, total positions) over all sequences. The parameters of `model` must be
-// bound on ctx's device.
+// `progress` is called with (positions done, total positions) over all sequences, and `stop` is asked after it whether
+// to abandon the samples. The parameters of `model` must be bound on ctx's device.
 Samples sample(const Model& model, Context& ctx, const SampleConfig& config,
-               const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+               const std::function<void(std::int64_t, std::int64_t)>& progress = {},
+               const std::function<bool()>& stop = {});
 
 }  // namespace longstride

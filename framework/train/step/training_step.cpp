@@ -4,6 +4,8 @@
 #include <cstring>
 #include <exception>
 
+#include "framework/train/run/file_work.h"
+
 namespace longstride {
 namespace {
 
@@ -123,7 +125,10 @@ CheckpointState TrainingStep::resume(const std::string& run) {
   rehearse();
   HostTensors host = host_tensors();
   host.zero();
-  const CheckpointState found = resume_from_checkpoint(comm_, run, host.tensors());
+  const CheckpointState found = [&] {
+    const FileWork work(run);
+    return resume_from_checkpoint(comm_, run, host.tensors());
+  }();
   host.send(ctx_);
   Optimizer& optimizer = work_.optimizer();
   const double first = static_cast<double>(kernels::LossScale::first);
