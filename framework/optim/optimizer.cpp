@@ -188,7 +188,8 @@ void Optimizer::update(Context& ctx, const Tensor& weights, const Tensor& gradie
   limit(ctx, flat);
   if (config_.ema == 0) return;
   for (const Updated& part : updated_)
-    ops::run(ctx, kernels::AverageArgs{part.range.of(weights), part.state_of(state_.ema), config_.ema, scalars()});
+    ops::run(ctx,
+             kernels::AverageArgs{part.range.of(weights), part.state_of(state_.ema), config_.ema, scalars(), ctx.step});
 }
 
 // Before the running average, which so stays within the limits as well.

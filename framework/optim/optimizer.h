@@ -44,7 +44,7 @@ class Optimizer {
     double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
     double weight_decay = 0.01;
     double clip = 0;                  // largest global norm of the gradient; 0: no clipping
-    double ema = 0;                   // decay of the running average of weights, in [0, 1); 0: none
+    double ema = 0;                   // largest decay of the running average of weights, in [0, 1); 0: none
     bool dynamic_loss_scale = false;  // fp16: the gradients passed to update() are scaled by scalars()->loss_scale
     OptimizerKind kind = OptimizerKind::adam;
     double tensor_clip = 0;  // adagrad: above this norm of its gradient, a tensor's learning rate falls; 0: never

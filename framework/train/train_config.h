@@ -62,7 +62,7 @@ struct TrainConfig {
   double clip_threshold = 1;    // adafactor: largest root mean square of a tensor's update, before the learning rate
   bool scale_parameter = true;  // adafactor: the learning rate of a tensor is multiplied by its root mean square
   double clip = 1.0;            // global gradient norm; 0: no clipping
-  double ema = 0;               // decay of the running average of weights; 0: none. The released code has 0.999
+  double ema = 0;               // largest decay of the running average of weights; 0: none. The released code has 0.999
   Precision precision = Precision::automatic;
   Precision residual =
       Precision::automatic;  // of the residual stream and its gradient on a GPU; see low_precision_residual

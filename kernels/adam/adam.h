@@ -94,12 +94,15 @@ struct AdamArgs {
   }
 };
 
-// average = decay average + (1 - decay) weights, unless scalars->finite is 0
+// average += (1 - d) (weights - average), unless scalars->finite is 0, where d = min(decay, (1 + t) / (10 + t)) and t
+// is AdamArgs': while there are few updates, the average is one of the latest and not of the first weights. The average
+// of equal weights is these weights, bit for bit.
 struct AverageArgs {
   Tensor weights;
   Tensor average;
   double decay = 0;
   const OptimizerScalars* scalars = nullptr;
+  const std::int64_t* step = nullptr;
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::optimizer, bytes_of(weights) + 2 * bytes_of(average), 0}; }
@@ -108,6 +111,12 @@ struct AverageArgs {
 // The optimizer's t of a step that is not skipped: one that is skipped changes nothing that the optimizer knows.
 LONGSTRIDE_HOST_DEVICE inline std::int64_t updates_until(const OptimizerScalars& scalars, std::int64_t step) {
   return step + 1 - scalars.skipped;
+}
+
+// The average's d at the optimizer's t.
+LONGSTRIDE_HOST_DEVICE inline double average_decay(double decay, std::int64_t updates) {
+  const double t = static_cast<double>(updates), ramp = (1 + t) / (10 + t);
+  return ramp < decay ? ramp : decay;
 }
 
 // f above.

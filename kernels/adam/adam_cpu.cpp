@@ -85,9 +85,9 @@ void average(const AverageArgs& args, const Launch&) {
     const T* w = args.weights.as<const T>();
     T* average = args.average.as<T>();
     const std::int64_t n = args.weights.count();
-    const T decay = static_cast<T>(args.decay), rest = static_cast<T>(1 - args.decay);
+    const T rest = static_cast<T>(1 - average_decay(args.decay, updates_until(*args.scalars, *args.step)));
 #pragma omp parallel for simd schedule(static) if (n > 16384)
-    for (std::int64_t i = 0; i < n; ++i) average[i] = decay * average[i] + rest * w[i];
+    for (std::int64_t i = 0; i < n; ++i) average[i] += rest * (w[i] - average[i]);
   });
 }
 

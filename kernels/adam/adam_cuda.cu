@@ -77,12 +77,14 @@ __global__ void __launch_bounds__(threads) adam_kernel(const AdamElements<LowPre
   }
 }
 
-__global__ void __launch_bounds__(threads) average_kernel(const float* weights, float* average, std::int64_t count,
-                                                          float decay, float rest, const OptimizerScalars* scalars) {
+__global__ void __launch_bounds__(threads)
+    average_kernel(const float* weights, float* average, std::int64_t count, double largest,
+                   const OptimizerScalars* scalars, const std::int64_t* step) {
   if (scalars->finite == 0) return;
+  const float rest = static_cast<float>(1 - average_decay(largest, updates_until(*scalars, *step)));
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < count; i += stride)
-    average[i] = decay * average[i] + rest * weights[i];
+    average[i] += rest * (weights[i] - average[i]);
 }
 
 unsigned grid_for(std::int64_t items) {
@@ -128,8 +130,7 @@ void average(const AverageArgs& args, const Launch& launch) {
   const std::int64_t count = args.weights.count();
   if (count == 0) return;
   run("average", average_kernel, {grid_for(count), threads}, launch, args.weights.as<const float>(),
-      args.average.as<float>(), count, static_cast<float>(args.decay), static_cast<float>(1 - args.decay),
-      args.scalars);
+      args.average.as<float>(), count, args.decay, args.scalars, args.step);
 }
 
 }  // namespace longstride::kernels::cuda

@@ -67,6 +67,7 @@ def train(model, parameters, batches, config):
                     update = m / (torch.sqrt(v) + epsilon)
                 w -= rate * (update + decay * w)
                 if average:
-                    average[name] = config["ema"] * average[name] + (1 - config["ema"]) * w
+                    keeps = min(config["ema"], (2 + step) / (11 + step))
+                    average[name] = keeps * average[name] + (1 - keeps) * w
         steps.append({"loss": loss.item(), "lr": rate, "grad_norm": norm})
     return steps, parameters, average

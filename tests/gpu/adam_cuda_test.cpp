@@ -67,8 +67,8 @@ void expect_update(std::int64_t count, Dtype low_type, bool finite) {
   Scalars s(start, 5);
   Array w = Array::normal({count}, Dtype::f32, 1), g = Array::normal({count}, Dtype::f32, 2);
   Array m = Array::normal({count}, Dtype::f32, 3, 0.1), v = Array::normal({count}, Dtype::f32, 4, 0.01, 0.1);
-  Array low({count}, low_type), average = Array::normal({count}, Dtype::f32, 5);
-  const std::vector<unsigned char> before = w.raw(), low_before = low.raw(), average_before = average.raw();
+  Array low({count}, low_type);
+  const std::vector<unsigned char> before = w.raw(), low_before = low.raw();
   const auto make = [&](Side side) {
     kernels::AdamArgs args;
     args.weights = w.view(side);
@@ -90,12 +90,32 @@ void expect_update(std::int64_t count, Dtype low_type, bool finite) {
     EXPECT_EQ(w.raw(), before);
     EXPECT_EQ(low.raw(), low_before);
   }
+}
+
+// Early, where the decay grows with the updates, and late, where it is 0.999.
+void expect_average(std::int64_t count, std::int64_t step, bool finite) {
+  OptimizerScalars start;
+  start.skipped = 2;
+  start.finite = finite ? 1 : 0;
+  Scalars s(start, step);
+  Array w = Array::normal({count}, Dtype::f32, 1), average = Array::normal({count}, Dtype::f32, 5);
+  const double weight = w.found()[0], old = average.found()[0];
+  const std::vector<unsigned char> before = average.raw();
   compare("average", kernels::cpu::average, kernels::cuda::average,
           [&](Side side) {
-            return kernels::AverageArgs{w.view(side), average.view(side), 0.999, s.of(side)};
+            return kernels::AverageArgs{w.view(side), average.view(side), 0.999, s.of(side), s.step_of(side)};
           },
           {{"average", &average}});
-  EXPECT_EQ(average.raw() == average_before, !finite);
+  EXPECT_EQ(average.raw() == before, !finite);
+  const double t = static_cast<double>(step + 1 - 2), decay = std::min(0.999, (1 + t) / (10 + t));
+  if (finite) EXPECT_NEAR(average.found()[0], decay * old + (1 - decay) * weight, 1e-6);
+}
+
+TEST(AdamCuda, TheAverageEqualsTheCpus) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (const std::int64_t step : {2, 5, 8000, 20000})
+    for (const std::int64_t count : {1, 4099, 3000003}) expect_average(count, step, true);
+  expect_average(4099, 5, false);
 }
 
 TEST(AdamCuda, EqualsTheCpuAndRoundsTheCopy) {

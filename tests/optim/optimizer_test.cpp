@@ -35,7 +35,8 @@ struct Scalar {
     v = 0.999 * v + 0.001 * g * g;
     const double m_hat = m / (1 - std::pow(0.9, t)), v_hat = v / (1 - std::pow(0.999, t));
     w = w - lr * (m_hat / (std::sqrt(v_hat) + 1e-8) + decay * w);
-    ema = 0.9 * ema + 0.1 * w;
+    const double keeps = std::min(0.9, (1.0 + static_cast<double>(t)) / (10.0 + static_cast<double>(t)));
+    ema = keeps * ema + (1 - keeps) * w;
   }
 };
 
@@ -128,7 +129,7 @@ TEST(Optimizer, TheAverageIsOfWeightsWithinTheirLimits) {
   const OwnedTensor before = run.weights;
   run.advance(normals({100}, Dtype::f64, 5));
   for (std::int64_t i = 0; i < 100; ++i)
-    EXPECT_NEAR(run.ema.at(i), 0.9 * before.at(i) + 0.1 * std::clamp(before.at(i), 0.0, 1.0), 1e-15) << i;
+    EXPECT_NEAR(run.ema.at(i), (2 * before.at(i) + 9 * std::clamp(before.at(i), 0.0, 1.0)) / 11, 1e-15) << i;
 }
 
 TEST(Optimizer, WeightsWithoutGradientOrDecayStayAsTheyAre) {
@@ -179,6 +180,23 @@ TEST(Optimizer, AGradientThatIsNotFiniteChangesNothingButTheScalars) {
     EXPECT_EQ(run.optimizer.scalars()->skipped, 2);
     EXPECT_EQ(run.optimizer.scalars()->loss_scale, 1) << "not dynamic";
   }
+}
+
+// The weights stay at 1 from the first update on, so the average says how much it keeps of its first value.
+TEST(Optimizer, TheAverageOfAShortRunForgetsTheFirstWeights) {
+  Optimizer::Config c = config();
+  c.ema = 0.999;
+  c.lr = 1e-30;
+  Trial run(c, 100, 0, Dtype::f32);
+  double kept = 1;
+  for (std::int64_t i = 0; i < 100; ++i) run.weights.set(i, 1);
+  for (std::int64_t t = 1; t <= 60; ++t) {
+    run.advance(overflowed(100, HUGE_VAL));  // a step that is skipped does not count
+    run.advance(normals({100}, Dtype::f32, 5));
+    kept *= (1 + static_cast<double>(t)) / (10 + static_cast<double>(t));
+  }
+  EXPECT_LT(kept, 1e-5);
+  for (std::int64_t i = 0; i < 100; ++i) EXPECT_NEAR(run.ema.at(i), 1, 1e-4) << i;
 }
 
 // As in PyTorch, whose GradScaler does not call the optimizer then: Adam's t counts updates.
