@@ -242,8 +242,8 @@ void run_attention(AttentionOptions& o, Session& session) {
   if (is_same_place(o.output, own)) remove_older_files(o.output, {"layer-"}, drawing.files());
   if (o.json)
     return print_json({{"output", o.output}, {"run", o.run}, {"step", run.step}, {"pictures", drawing.pictures()}});
-  print_written(o.output, fmt::format("{} picture(s) of step {}, and a contact sheet per layer, layer-*.png",
-                                      drawing.pictures(), run.step));
+  print_written(o.output, fmt::format("{} picture(s) of step {}{}, and a contact sheet per layer, layer-*.png",
+                                      drawing.pictures(), run.step, run.weights_text()));
 }
 
 }  // namespace

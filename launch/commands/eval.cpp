@@ -46,19 +46,20 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
                                   {"split", o.request.split},
                                   {"context", context},
                                   {"min_context", min_context},
-                                  {"weights", run.averaged ? "average" : "last"},
+                                  {"weights", run.weights_name()},
                                   {"bytes", result.bytes},
                                   {"loss", result.loss()},
                                   {"bits_per_byte", result.bits_per_byte()},
                                   {"standard_error", nullptr}};
     if (result.standard_error) out["standard_error"] = *result.standard_error;
+    if (*run.other_weights() != '\0') out["other_weights"] = run.other_weights();
     add(out, memory);
     if (result.streams > 0) out["streams"] = result.streams;
     return print_json(out);
   }
   fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}{}: {:.4f}{} bits per byte ({:.5f} nats)\n",
-             printable(data), o.request.split, result.bytes, run.step, run.averaged ? ", averaged weights" : "",
-             context, min_context > 0 ? fmt::format(" (at least {})", min_context) : "",
+             printable(data), o.request.split, result.bytes, run.step, run.weights_text(), context,
+             min_context > 0 ? fmt::format(" (at least {})", min_context) : "",
              memory.given() ? ", memory " + text_of(memory) : "", result.bits_per_byte(),
              o.request.spread && result.standard_error ? fmt::format(" +- {:.4f}", *result.standard_error) : "",
              result.loss());
@@ -71,7 +72,7 @@ void keep(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& re
   kept.step = run.step;
   kept.split = request.split;
   kept.data = request.data.empty() ? run.recipe.data.path : request.data;
-  kept.weights = run.averaged ? "average" : "last";
+  kept.weights = run.weights_name();
   kept.min_context = request.min_context;
   kept.max_windows = request.max_windows;
   kept.windows = result.windows;

@@ -144,9 +144,9 @@ void export_run(const ExportOptions& o, Session& session) {
                        {"steps", o.steps},
                        {"run", o.source},
                        {"step", run.step},
-                       {"weights", run.averaged ? "average" : "last"}});
+                       {"weights", run.weights_name()}});
   print_written(o.output,
-                fmt::format("the {}weights of step {}{}", run.averaged ? "averaged " : "", run.step,
+                fmt::format("the weights of step {}{}{}", run.step, run.weights_text(),
                             o.steps > 0 ? fmt::format(" and the batches of the next {} steps", o.steps) : ""));
 }
 

@@ -243,19 +243,23 @@ void run_sample(SampleOptions& o, Session& session) {
   }
   if (is_same_place(o.output, own)) remove_older_files(o.output, {"sample-", "grid.png", "completions.png"}, written);
   if (printed) print_samples(samples.bytes);
-  if (o.json)
-    return print_json({{"output", o.output},
-                       {"run", o.run},
-                       {"step", run.step},
-                       {"weights", run.averaged ? "average" : "last"},
-                       {"count", samples.bytes.size()},
-                       {"length", o.config.length},
-                       {"temperature", o.config.sampling.temperature},
-                       {"seed", o.config.sampling.seed}});
+  if (o.json) {
+    nlohmann::ordered_json out = {{"output", o.output},
+                                  {"run", o.run},
+                                  {"step", run.step},
+                                  {"weights", run.weights_name()},
+                                  {"count", samples.bytes.size()},
+                                  {"length", o.config.length},
+                                  {"temperature", o.config.sampling.temperature},
+                                  {"seed", o.config.sampling.seed}};
+    if (*run.other_weights() != '\0') out["other_weights"] = run.other_weights();
+    return print_json(out);
+  }
   std::fflush(stdout);
   if (!progress_is_shown()) return;
-  fmt::print(printed ? stderr : stdout, "{} sample(s) of {} bytes at temperature {:g} from step {}: {}\n",
-             samples.bytes.size(), o.config.length, o.config.sampling.temperature, run.step, o.output);
+  fmt::print(printed ? stderr : stdout, "{} sample(s) of {} bytes at temperature {:g} from step {}{}: {}\n",
+             samples.bytes.size(), o.config.length, o.config.sampling.temperature, run.step, run.weights_text(),
+             o.output);
 }
 
 }  // namespace

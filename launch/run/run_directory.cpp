@@ -139,6 +139,11 @@ CheckpointChoice parse_checkpoint_choice(const std::string& text) {
   return choice;
 }
 
+std::string LoadedRun::weights_text() const {
+  if (recipe.train.ema == 0) return "";
+  return fmt::format(", {} weights (the others: --weights {})", averaged ? "averaged" : "last", other_weights());
+}
+
 LoadedRun load_run(const std::string& run, const std::string& weights, const CheckpointChoice& choice) {
   const CheckpointState state = read_state(run, choice, false);
   LoadedRun loaded;

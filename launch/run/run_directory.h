@@ -24,6 +24,11 @@ struct LoadedRun {
   std::int64_t step = 0;
   bool averaged = false;  // the weights are the running average rather than the last ones
 
+  // What --weights calls those that it has; and the others if the run keeps both, otherwise empty.
+  const char* weights_name() const { return averaged ? "average" : "last"; }
+  const char* other_weights() const { return recipe.train.ema == 0 ? "" : averaged ? "last" : "average"; }
+  // ", averaged weights (the others: --weights last)"; empty if there are no others.
+  std::string weights_text() const;
   // The stage of the last step that it has taken, whose windows `model` has; null: none.
   const Stage* stage() const { return stage_at(recipe.train, step - 1); }
 };

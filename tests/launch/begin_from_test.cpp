@@ -18,7 +18,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Arguments = std::vector<std::string>;
 
-// Half an average and half of equal weights are the same weights.
 const std::string recipe = text_recipe(1,
                                        "steps: 40, global_batch: 4, lr: 1.0e-2, warmup: 4, checkpoint_every: 20, "
                                        "log_every: 1, evaluate_every: 20, ema: 0.5");
@@ -122,6 +121,23 @@ TEST_F(BeginFrom, TheCheckpointAndItsWeightsCanBeChosen) {
   const int best = static_cast<int>(*best_step(*dir / "base", 40));
   train_well("best", with_idle({"--from", "base", "--checkpoint", "best"}));
   EXPECT_EQ(weights("best", 2), weights("base", best, "ema.safetensors"));
+}
+
+// The two score differently, so a figure without its weights means little.
+TEST_F(BeginFrom, ScoresAndSamplesSayWhichWeightsTheyAreOfAndWhichElseThereAre) {
+  const std::string averaged = "step 40, averaged weights (the others: --weights last)";
+  const std::string last = "step 40, last weights (the others: --weights average)";
+  EXPECT_NE(run({"eval", "base"}).out.find(averaged + ", context 64"), std::string::npos);
+  EXPECT_NE(run({"eval", "base", "--weights", "last"}).out.find(last + ", context 64"), std::string::npos);
+  EXPECT_NE(run({"sample", "base", "--output", "drawn"}).out.find(averaged + ": drawn"), std::string::npos);
+  const Json of_average = evaluated("base", {}), of_last = evaluated("base", {"--weights", "last"});
+  EXPECT_EQ(of_average.at("weights"), "average");
+  EXPECT_EQ(of_average.at("other_weights"), "last");
+  EXPECT_EQ(of_last.at("weights"), "last");
+  EXPECT_EQ(of_last.at("other_weights"), "average");
+  train_well("alone", with_idle({"--set", "train.ema=0"}));
+  EXPECT_NE(run({"eval", "alone"}).out.find("step 2, context 64"), std::string::npos);
+  EXPECT_FALSE(evaluated("alone", {}).contains("other_weights"));
 }
 
 // The schedule and the order of data are those of a run without --from; only the weights differ.

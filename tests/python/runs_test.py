@@ -73,9 +73,12 @@ class Runs(unittest.TestCase):
 
     def test_a_loaded_model_says_which_run_it_is(self):
         model = longstride.load(str(self.folder / "run"), checkpoint=40, weights="last")
-        origin = {"run": str(self.folder / "run"), "step": 40, "weights": "last", "data": "bytes"}
+        origin = {"run": str(self.folder / "run"), "step": 40, "weights": "last", "data": "bytes",
+                  "other_weights": "average"}
         self.assertEqual(model.origin, origin)
         self.assertEqual(longstride.load(self.folder / "run", numpy.int64(40), weights="last").origin, origin)
+        average = longstride.load(self.folder / "run", 40).origin
+        self.assertEqual(average, {**origin, "weights": "average", "other_weights": "last"})
         self.assertFalse(model.training)
         self.assertEqual(longstride.load(self.folder / "run", dtype=torch.float64).output.weight.dtype, torch.float64)
 
@@ -118,7 +121,8 @@ class Runs(unittest.TestCase):
         command("train", "plain.yaml", "--run", "plain", "--device", "cpu", folder=self.folder)
         self.refused("plain: the run keeps no average of its weights (train.ema is 0)",
                      lambda: longstride.load(self.folder / "plain", weights="average"))
-        self.assertEqual(longstride.load(self.folder / "plain").origin["weights"], "last")
+        origin = longstride.load(self.folder / "plain").origin
+        self.assertEqual((origin["weights"], "other_weights" in origin), ("last", False))
 
     def test_a_damaged_last_checkpoint_gives_way_as_in_eval(self):
         for damage in (lambda p: p.write_bytes(p.read_bytes()[:-2]), lambda p: p.unlink(),

@@ -19,7 +19,8 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 class Model(Decoder):
-    """The model of a run. `origin` says which: run, step, weights ("last" or "average") and the kind of data."""
+    """The model of a run. `origin` says which: run, step, weights ("last" or "average") and the kind of data, and
+    "other_weights" if the run keeps both."""
 
     def __init__(self, settings, origin):
         super().__init__(settings)
@@ -97,6 +98,8 @@ def from_run(run, checkpoint, weights):
         raise UserError(f"{run}: the run keeps no average of its weights (train.ema is 0); use weights=\"last\"")
     averaged = keeps_average and weights != "last"
     origin = {"run": str(run), "step": state.step, "weights": "average" if averaged else "last", "data": kind}
+    if keeps_average:
+        origin["other_weights"] = "last" if averaged else "average"
     return settings, origin, lambda shapes: checkpoints.read_weights(directory, state, averaged, shapes)
 
 
