@@ -108,7 +108,9 @@ void expect_average(std::int64_t count, std::int64_t step, bool finite) {
           {{"average", &average}});
   EXPECT_EQ(average.raw() == before, !finite);
   const double t = static_cast<double>(step + 1 - 2), decay = std::min(0.999, (1 + t) / (10 + t));
-  if (finite) EXPECT_NEAR(average.found()[0], decay * old + (1 - decay) * weight, 1e-6);
+  if (finite) {
+    EXPECT_NEAR(average.found()[0], decay * old + (1 - decay) * weight, 1e-6);
+  }
 }
 
 TEST(AdamCuda, TheAverageEqualsTheCpus) {

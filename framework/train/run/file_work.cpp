@@ -9,11 +9,9 @@
 
 namespace longstride {
 
-using Clock = std::chrono::steady_clock;
-
 struct FileWorkEntry {
   std::string path;
-  Clock::time_point begin;
+  std::chrono::steady_clock::time_point begin;
   int said = 0;  // times
 };
 
@@ -29,7 +27,7 @@ std::list<FileWorkEntry> entries;
 bool look(double say_every, std::vector<std::pair<std::string, double>>& due) {
   const std::lock_guard lock(entries_mutex);
   for (FileWorkEntry& entry : entries) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - entry.begin).count();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - entry.begin).count();
     if (seconds < say_every * (entry.said + 1)) continue;
     entry.said = static_cast<int>(seconds / say_every);
     due.emplace_back(entry.path, seconds);
@@ -41,7 +39,7 @@ bool look(double say_every, std::vector<std::pair<std::string, double>>& due) {
 
 FileWork::FileWork(std::string path) {
   const std::lock_guard lock(entries_mutex);
-  entry_ = entries.insert(entries.end(), {std::move(path), Clock::now()});
+  entry_ = entries.insert(entries.end(), {std::move(path), std::chrono::steady_clock::now()});
 }
 
 FileWork::~FileWork() {
