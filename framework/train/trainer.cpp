@@ -92,7 +92,8 @@ Trainer::Trainer(const TrainerSetup& setup)
   LONGSTRIDE_CHECK(config.sample_every == 0 || setup_.keep_samples, "samples that nothing keeps");
   LONGSTRIDE_CHECK(setup_.model->states().empty() || steps_of_stream() > 0, "rows that remember, but no streams");
   start_or_resume();
-  writer_.emplace(*setup_.comm, CheckpointPaths{setup_.run, config.keep, setup_.mirror, config.keep_best},
+  writer_.emplace(*setup_.comm,
+                  CheckpointPaths{setup_.run, config.keep, setup_.mirror, config.keep_best, setup_.check_mirror},
                   step_.tensors(), step_.queue(), saved_);
   if (!first_rank()) return;
   metrics_.emplace(setup_.run, step_.step());
@@ -253,6 +254,7 @@ void Trainer::save() {
   state.recipe = setup_.recipe;
   state.data = setup_.record;
   state.began_from = setup_.began_from;
+  state.run_id = setup_.run_id;
   state.steps_of_stream = steps_of_stream();
   if (evaluated_ == step_.step() && valid_.bytes > 0 && std::isfinite(valid_.loss())) {
     state.valid_loss = valid_.loss();
