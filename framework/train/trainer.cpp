@@ -133,7 +133,8 @@ Trainer::Trainer(const TrainerSetup& setup)
 
 void Trainer::open_files() {
   const TrainConfig& config = setup_.config;
-  writer_.emplace(*setup_.comm, CheckpointPaths{setup_.run, config.keep, setup_.mirror, config.keep_best},
+  writer_.emplace(*setup_.comm,
+                  CheckpointPaths{setup_.run, config.keep, setup_.mirror, config.keep_best, setup_.check_mirror},
                   step_.tensors(), step_.queue(), saved_);
   if (!first_rank()) return;
   const FileWork work(setup_.run + "/metrics.jsonl");
@@ -371,6 +372,7 @@ void Trainer::save() {
   state.recipe = setup_.recipe;
   state.data = setup_.record;
   state.began_from = setup_.began_from;
+  state.run_id = setup_.run_id;
   state.steps_of_stream = steps_of_stream();
   if (evaluated_ == step_.step() && valid_.bytes > 0 && std::isfinite(valid_.loss())) {
     state.valid_loss = valid_.loss();

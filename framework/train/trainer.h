@@ -34,13 +34,15 @@ struct TrainerSetup {
   std::string data_path;  // what is read, for messages
   std::string run;        // directory
   std::string mirror;     // directory of the checkpoints' second copies; empty: none
+  std::string run_id;     // rank 0's
   std::string recipe;     // resolved; stored with every checkpoint
   DataRecord record;      // the data that the run reads
   bool resume = false;
-  FirstWeights first_weights;        // of a new run; empty: random
-  std::string began_from;            // where these are from, for the record; a resumed run keeps what it recorded
-  KeepSamples keep_samples;          // rank 0's: of train.sample_every
-  std::function<void()> check_lock;  // rank 0's: throws when the run no longer belongs to this process; may be empty
+  FirstWeights first_weights;          // of a new run; empty: random
+  std::string began_from;              // where these are from, for the record; a resumed run keeps what it recorded
+  KeepSamples keep_samples;            // rank 0's: of train.sample_every
+  std::function<void()> check_lock;    // rank 0's: throws when the run no longer belongs to this process; may be empty
+  std::function<void()> check_mirror;  // the same for the mirror, from any thread
 };
 
 // Training has failed: the loss is not finite, or stays far above that of guessing. It has a separate exit code, so

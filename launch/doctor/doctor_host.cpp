@@ -14,6 +14,7 @@
 #include "datasets/dataset.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "framework/core/errors.h"
+#include "framework/core/files/disk.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/sha256.h"
 #include "launch/doctor/doctor_checks.h"
@@ -154,10 +155,10 @@ Finding disk(const Communicator& comm, const DoctorOptions& options) {
   Stopwatch clock;
   for (std::int64_t i = 0; i < pieces; ++i) file.write(bytes.data(), piece);
   const int descriptor = ::open(file.temporary_path().c_str(), O_RDONLY | O_CLOEXEC);
-  const int failed = descriptor < 0 ? -1 : ::fsync(descriptor);
+  const int failed = descriptor < 0 ? errno : flush_to_disk(descriptor);
   if (descriptor >= 0) ::close(descriptor);
   const double written = all / clock.seconds();
-  if (failed != 0) throw user_error("{}: cannot be flushed to disk: {}", path, std::strerror(errno));
+  if (failed != 0) throw user_error("{}: cannot be flushed to disk: {}", path, std::strerror(failed));
   clock = {};
   const InputFile in(file.temporary_path());
   bool same = true;
@@ -243,6 +244,8 @@ Findings check_host(Communicator& comm, const DoctorOptions& options) {
   all.push_back(find_leftovers(comm.host(), "/dev/shm", none ? "/tmp" : temporary.string()));
   const char* advice = "use --directory to choose a directory that can be written";
   all.push_back(guarded("disk", comm, advice, [&] { return disk(comm, options); }));
+  all.push_back(
+      guarded("file system", comm, advice, [&] { return examine_file_system(comm.host(), options.directory); }));
   all.push_back(guarded("HDF5", comm, advice, [&] { return hdf5(comm, options); }));
   return all;
 }

@@ -15,6 +15,7 @@
 #include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/checkpoint/checkpoint_mirror.h"
+#include "framework/train/checkpoint/run_id.h"
 #include "framework/train/ranks/gradient_exchange.h"
 #include "framework/train/run/run_lock.h"
 #include "framework/train/step/memory_plan.h"
@@ -115,6 +116,14 @@ void lock_places(RunPlaces& places, bool resume) {
   folders.keep();
 }
 
+void check_mirror(const RunPlaces& places) {
+  if (places.mirror_lock->held()) return;
+  throw user_error(
+      "{}: another process has taken its lock, or the folder is gone, so this run copies nothing to it any more; "
+      "resume the run to try again",
+      places.mirror);
+}
+
 // What an earlier run in this place has drawn, of weights that are gone: the report would show it as the new run's.
 void remove_older_pictures(const std::string& run) {
   const fs::path samples = fs::path(run) / "samples";
@@ -144,15 +153,23 @@ void list_changes(const std::vector<Change>& changes, bool accepted, const std::
         run, list);
 }
 
-// On rank 0: refuses everything that has to be refused before it changes anything in the run.
-void prepare_places(RunPlaces& places, const TrainRequest& request, const DataRecord& data) {
+// On rank 0: refuses everything that has to be refused before it changes anything in the run. Returns the run's id.
+std::string prepare_places(RunPlaces& places, const TrainRequest& request, const DataRecord& data) {
   lock_places(places, request.resume);
-  if (!request.resume) return remove_older_pictures(places.run);
-  if (!places.mirror.empty())
-    if (const auto step = restore_from_mirror(places.run, places.mirror, request.recipe.train.keep_best))
-      spdlog::warn("{}: step {} is taken from {}, which holds the newest whole checkpoint", places.run, *step,
-                   places.mirror);
-  list_changes(changes_since_checkpoint(places.run, request.recipe, data), request.accept_changes, places.run);
+  if (!request.resume) {
+    remove_older_pictures(places.run);
+    return draw_run_id();
+  }
+  const std::string id = id_of_run(places.run, places.mirror);
+  const auto accept = [&](const std::string& place) {
+    list_changes(changes_since_checkpoint(place, request.recipe, data), request.accept_changes, places.run);
+  };
+  if (places.mirror.empty())
+    accept(places.run);
+  else if (const auto step = restore_from_mirror(places.run, places.mirror, request.recipe.train.keep_best, accept))
+    spdlog::warn("{}: step {} is taken from {}, which holds the newest whole checkpoint", places.run, *step,
+                 places.mirror);
+  return id.empty() ? draw_run_id() : id;
 }
 
 // On rank 0, before anything is written: the weights that the run begins with, and whether it would write among them.
@@ -256,10 +273,11 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
       setup.began_from = origin_text(*request.from, *first);
     }
     setup.record = record_of(*dataset);
-    prepare_places(places, request, setup.record);
+    setup.run_id = prepare_places(places, request, setup.record);
     record_start(request.run, recipe.resolved,
                  describe_environment(request.device, session.comm->size(), setup.began_from));
-    setup.check_lock = [&places] { places.run_lock->check(); };  // losing a mirror is only a warning
+    setup.check_lock = [&places] { places.run_lock->check(); };
+    setup.check_mirror = [&places] { check_mirror(places); };  // losing a mirror is only a warning
   }
   session.comm->barrier();  // no rank continues until rank 0 has found nothing to refuse
   announce(recipe, *model, *session.comm, request.device, request.run, recompute);

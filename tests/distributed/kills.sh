@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
-# Kills -9 at random moments, half of them while a checkpoint is being written; every run resumes, and ends with the
-# bits and the losses of an undisturbed run.
+# Kills -9 at random moments, half of them while a checkpoint or its second copy is being written; every run resumes, and
+# ends with the bits and the losses of an undisturbed run.
 #
-#   kills.sh LONGSTRIDE [--kills 200] [--ranks "1 2 4"] [--device cpu|gpu] [--seed N] [--seconds 1800]
+#   kills.sh LONGSTRIDE [--kills 200] [--ranks "1 2 4"] [--models "MODEL ..."] [--device cpu|gpu] [--seed N]
+#            [--seconds 1800]
 #
-# The kills are divided between the numbers of ranks. A kill hits a random rank, the whole job, or mpirun alone, whose
-# ranks must end by themselves within 30 s. A run that reaches its end is compared, and the next one begins. Prints a
-# table row for each number of ranks. Fails at once, with the log, if a start or a resume fails, a job outlives a kill,
+# Models: sparse (the default), and with memories, from recipes/survey at toy size, transformer-xl, compressive,
+# compressive-house and adaptive. The kills are divided between models and numbers of ranks. A kill hits a random rank,
+# the whole job, or mpirun alone, whose ranks must end by themselves within 30 s. After every fourth the run also loses
+# its checkpoints and continues from its mirror. A run that reaches its end is compared, and the next one begins. Prints
+# a table row for each model and number of ranks. Fails at once, with the log, if a start or a resume fails, a job outlives a kill,
 # bits differ, or `seconds` are over. Needs bash, coreutils, diffutils, sed, grep, python3 and, for two ranks or more,
 # mpirun.
 set -euo pipefail
 longstride=$(realpath "$1"); shift
-kills=200 counts="1 2 4" device=cpu seed=$RANDOM seconds=1800
+kills=200 counts="1 2 4" models=sparse device=cpu seed=$RANDOM seconds=1800
 while [ $# -gt 0 ]; do
   case $1 in
     --kills) kills=$2 ;;
     --ranks) counts=$2 ;;
+    --models) models=$2 ;;
     --device) device=$2 ;;
     --seed) seed=$2 ;;
     --seconds) seconds=$2 ;;
@@ -41,7 +45,11 @@ if [ "$device" = cpu ]; then export CUDA_VISIBLE_DEVICES=; else steps=400; fi
 export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export NCCL_NVLS_ENABLE=0 # NVLink multicast is a resource of the whole host
 source "$here/run_support.sh"
-write_recipe "steps: $steps" "checkpoint_every: $((steps / 20))" "hang_seconds: 20" "evaluate_every: $((steps / 3))"
+write_recipe_of() { # write_recipe_of MODEL
+  local keys=("steps: $steps" "checkpoint_every: $((steps / 20))" "hang_seconds: 20" "evaluate_every: $((steps / 3))"
+    "mirror: copies")
+  if [ "$1" = sparse ]; then write_recipe "${keys[@]}"; else write_survey_recipe "$1" "${keys[@]}"; fi
+}
 RANDOM=$seed
 echo "random seed $seed"
 
@@ -53,6 +61,7 @@ alive() { kill -0 "$1" 2>/dev/null; }
 start() { # start RANKS RUN: in the background; $pid is mpirun, or the only rank
   local resume
   resume=$(resume_of "$2")
+  [ -n "$resume" ] || resume=$(resume_of "copies/$2")
   [ -z "$resume" ] || resumed=$((resumed + 1))
   touch started
   # shellcheck disable=SC2086
@@ -72,9 +81,9 @@ gone() { # gone PID...: all of them, within 30 s
     done
   done
 }
-saving_now() { # a checkpoint of RUN is being written, or was when this job was killed; not one of an earlier job
+saving_now() { # a checkpoint of RUN, or its copy, is being written, or was when this job was killed; not an earlier one
   local folder
-  for folder in "$1"/checkpoints/.tmp-step-*; do
+  for folder in {,copies/}"$1"/checkpoints/.tmp-step-*; do
     if [ "$folder" -nt started ]; then return; fi
   done
   return 1
@@ -119,15 +128,19 @@ finish() { # finish RANKS RUN: a run that has reached its end
   pid=
   [ "$code" = 0 ] || { cat job.log; fail "$2 on $1 rank(s) ended with $code by itself, after $done_kills kills"; }
   same_bits "whole$1" "$2" "$steps"
+  # A kill between the last checkpoint and its copy leaves nothing to resume that would copy it.
+  [ "$(last_checkpoint "copies/$2")" != "$steps" ] || same_bits "whole$1" "copies/$2" "$steps"
   python3 "$here/figures.py" "whole$1" >expected
   python3 "$here/figures.py" "$2" | diff expected - || fail "figures of whole$1 and $2 differ"
-  rm -rf "$2"
+  rm -rf "$2" "copies/$2"
   equal=$((equal + 1))
 }
 
-kill_and_resume() { # kill_and_resume RANKS KILLS
-  local n=$1 wanted=$2 run=run$1.0 aim took
-  done_kills=0 while_saving=0 resumed=0 equal=0
+kill_and_resume() { # kill_and_resume MODEL RANKS KILLS
+  local model=$1 n=$2 wanted=$3 run=run$2.0 aim took
+  done_kills=0 while_saving=0 resumed=0 lost=0 equal=0
+  write_recipe_of "$model"
+  rm -rf "whole$n" "copies/whole$n"
   took=$(milliseconds)
   start "$n" "whole$n"
   wait "$pid" || { cat job.log; fail "training on $n rank(s)"; }
@@ -143,6 +156,10 @@ kill_and_resume() { # kill_and_resume RANKS KILLS
       if saving_now "$run"; then while_saving=$((while_saving + 1)); fi
       # A start or resume that is refused does not count as a kill.
       ! grep -a '^longstride: ' job.log | grep -a -v 'has ended without a word' || { cat job.log; fail "$run does not start"; }
+      if [ $((done_kills % 4)) = 0 ] && [ "$(last_checkpoint "copies/$run")" != 0 ]; then
+        rm -rf "$run/checkpoints"
+        lost=$((lost + 1))
+      fi
     else
       finish "$n" "$run"
       run=run$n.$equal
@@ -150,13 +167,16 @@ kill_and_resume() { # kill_and_resume RANKS KILLS
   done
   start "$n" "$run"
   finish "$n" "$run"
-  printf '| %5s | %5s | %12s | %7s | %11s |\n' "$n" "$done_kills" "$while_saving" "$resumed" "$equal of $equal"
+  printf '| %-17s | %5s | %5s | %12s | %7s | %11s | %11s |\n' "$model" "$n" "$done_kills" "$while_saving" "$resumed" \
+    "$lost" "$equal of $equal"
 }
 
-echo "| ranks | kills | while saving | resumed | runs equal  |"
-left=$kills parts=$(wc -w <<<"$counts")
-for n in $counts; do
-  kill_and_resume "$n" $((left / parts))
-  left=$((left - done_kills)) parts=$((parts - 1))
+echo "| model             | ranks | kills | while saving | resumed | from mirror | runs equal  |"
+left=$kills parts=$(($(wc -w <<<"$counts") * $(wc -w <<<"$models")))
+for model in $models; do
+  for n in $counts; do
+    kill_and_resume "$model" "$n" $((left / parts))
+    left=$((left - done_kills)) parts=$((parts - 1))
+  done
 done
 echo "kills: passed after $((($(milliseconds) - began) / 1000)) s"

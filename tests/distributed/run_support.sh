@@ -23,6 +23,29 @@ model:
 train: {global_batch: 8, micro_batch: 2, lr: 1.0e-3, warmup: 5, seed: 3, log_every: 1, ema: 0.9, evaluate_windows: 8$more}
 R
 }
+write_survey_recipe() { # write_survey_recipe MODEL "key: value" ...: one with a memory, at toy size
+  local base sizes
+  case $1 in
+    transformer-xl) base=enwik8-transformer-xl-12 sizes="memory: {length: 64}" ;;
+    compressive) base=enwik8-compressive-24 sizes="memory: {length: 64, compressed: 48, rate: 4}" ;;
+    compressive-house) base=text-8min-compressive-house sizes="memory: {length: 64, compressed: 64}" ;;
+    adaptive)
+      base=enwik8-adaptive-12
+      sizes="memory: {length: 64}, distance: {distances: 64, window: 65, span: {longest: 64, ramp: 8, initial: 0.25}}"
+      ;;
+    *) fail "unknown model $1" ;;
+  esac
+  shift
+  local entry more=
+  for entry in "$@"; do more="$more, $entry"; done
+  cat >recipe.yaml <<R
+base: $(realpath "$here/../../recipes/survey/$base.yaml")
+name: toy
+data: {path: text.h5, context: 64}
+model: {layers: 2, width: 32, heads: 2, $sizes}
+train: {global_batch: 8, micro_batch: 2, lr: 1.0e-3, warmup: 5, seed: 3, log_every: 1, evaluate_windows: 8$more}
+R
+}
 ranks() { # ranks N command...
   local n=$1; shift
   if [ "$n" = 1 ]; then "$@"; else mpirun --bind-to none -n "$n" "$@"; fi

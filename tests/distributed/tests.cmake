@@ -108,8 +108,12 @@ foreach(scenario_library start:troubled_start slow_disk:slow_disk)
 endforeach()
 # Some of the kills that kills.sh can do.
 add_test(NAME distributed.kills COMMAND ${ranks_source}/kills.sh $<TARGET_FILE:longstride> --kills 18)
-longstride_on_ranks(distributed.kills)
-set_tests_properties(distributed.kills PROPERTIES LABELS slow)
+add_test(NAME distributed.kills_of_memories COMMAND ${ranks_source}/kills.sh $<TARGET_FILE:longstride> --kills 12
+  --ranks "1 2" --models "transformer-xl compressive adaptive")
+foreach(test distributed.kills distributed.kills_of_memories)
+  longstride_on_ranks(${test})
+  set_tests_properties(${test} PROPERTIES LABELS slow)
+endforeach()
 
 # Several hosts, imitated by network namespaces: these need root and iproute2.
 foreach(scenario same cut)

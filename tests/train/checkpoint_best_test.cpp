@@ -82,6 +82,13 @@ TEST_F(BestCheckpoint, OnlyLossesOverAsManyBytesAreCompared) {
   EXPECT_EQ(steps_by_valid_loss(run.path(), 10, false), Steps{10});
 }
 
+TEST_F(BestCheckpoint, OnlyLossesOfOneRunAreCompared) {
+  save_scored(run.path(), 10, 0.5, 0, false, 900, "another");
+  save_scored(run.path(), 20, 2.0, 0, false, 900);  // from before runs had ids
+  save_scored(run.path(), 30, 3.0, 0, false, 900, "own");
+  EXPECT_EQ(steps_by_valid_loss(run.path(), 30, false), (Steps{20, 30}));
+}
+
 TEST_F(BestCheckpoint, ADamagedOneGivesWayToTheNext) {
   for (std::int64_t step : {10, 20, 30}) save_scored(run.path(), step, static_cast<double>(step));
   EXPECT_EQ(loaded(run.path(), best), 10);

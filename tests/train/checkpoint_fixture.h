@@ -59,20 +59,24 @@ inline CheckpointState state_at(std::int64_t step) {
 
 // The same with a validation loss.
 inline void save_scored(const std::string& run, std::int64_t step, std::optional<double> valid_loss,
-                        std::int64_t keep = 0, bool keep_best = false, std::int64_t valid_bytes = 1000) {
+                        std::int64_t keep = 0, bool keep_best = false, std::int64_t valid_bytes = 1000,
+                        const std::string& run_id = "") {
   SmallTraining training;
   training.fill(static_cast<double>(step));
   CheckpointState state = state_at(step);
   state.valid_loss = valid_loss;
   state.valid_bytes = valid_bytes;
+  state.run_id = run_id;
   save_checkpoint(run, state, training.tensors(), keep, keep_best);
 }
 
 // Saves a checkpoint with values derived from its step.
-inline void save(const std::string& run, std::int64_t step, std::int64_t keep = 0) {
+inline void save(const std::string& run, std::int64_t step, std::int64_t keep = 0, const std::string& run_id = "") {
   SmallTraining training;
   training.fill(static_cast<double>(step));
-  save_checkpoint(run, state_at(step), training.tensors(), keep);
+  CheckpointState state = state_at(step);
+  state.run_id = run_id;
+  save_checkpoint(run, state, training.tensors(), keep);
 }
 
 inline std::string directory_of(const std::string& run, std::int64_t step) {

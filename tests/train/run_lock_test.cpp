@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/poor_disk.h"
 #include "tests/support/temporary_directory.h"
 
 namespace longstride {
@@ -43,8 +44,12 @@ std::string lock_of_another_host(int beat) {
          "\n";
 }
 
-class RunLockTest : public ::testing::Test {
+// On a good disk and on one without hard links.
+class RunLockTest : public ::testing::TestWithParam<bool> {
  protected:
+  RunLockTest() {
+    if (GetParam()) poor.emplace();
+  }
   // As other processes do: never half a lock.
   void put(const std::string& text) const {
     std::ofstream(lock + ".new") << text;
@@ -61,11 +66,12 @@ class RunLockTest : public ::testing::Test {
     return child;
   }
 
+  std::optional<testing::PoorDisk> poor;
   TemporaryDirectory directory;
   const std::string lock = directory / "lock";
 };
 
-TEST_F(RunLockTest, ASecondProcessIsRefusedWithTheNameOfTheFirst) {
+TEST_P(RunLockTest, ASecondProcessIsRefusedWithTheNameOfTheFirst) {
   const pid_t child = holder();
   const std::string message = user_error_of([&] { RunLock(directory.path(), quick); });
   EXPECT_EQ(message.find(directory.path() + ": process " + std::to_string(child) + " on "), 0u) << message;
@@ -76,7 +82,7 @@ TEST_F(RunLockTest, ASecondProcessIsRefusedWithTheNameOfTheFirst) {
   ::waitpid(child, nullptr, 0);
 }
 
-TEST_F(RunLockTest, TheLockOfAKilledProcessIsTakenAtOnce) {
+TEST_P(RunLockTest, TheLockOfAKilledProcessIsTakenAtOnce) {
   const pid_t child = holder();
   ::kill(child, SIGKILL);
   siginfo_t end;
@@ -88,7 +94,7 @@ TEST_F(RunLockTest, TheLockOfAKilledProcessIsTakenAtOnce) {
 }
 
 // An earlier process with this one's number has ended.
-TEST_F(RunLockTest, TheLockOfAnEarlierProcessOfTheSameNumberIsTakenAtOnce) {
+TEST_P(RunLockTest, TheLockOfAnEarlierProcessOfTheSameNumberIsTakenAtOnce) {
   std::string text;
   {
     const RunLock held(directory.path(), quick);
@@ -100,13 +106,13 @@ TEST_F(RunLockTest, TheLockOfAnEarlierProcessOfTheSameNumberIsTakenAtOnce) {
   EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), RunLockTiming{3, 20}); }), "");
 }
 
-TEST_F(RunLockTest, ItIsReleasedAndLeavesNothing) {
+TEST_P(RunLockTest, ItIsReleasedAndLeavesNothing) {
   { const RunLock held(directory.path(), quick); }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
   EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), quick); }), "");
 }
 
-TEST_F(RunLockTest, AnotherHostsLockIsTakenOnlyWhenItShowsNoSignOfLife) {
+TEST_P(RunLockTest, AnotherHostsLockIsTakenOnlyWhenItShowsNoSignOfLife) {
   put(lock_of_another_host(7));
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), quick); }), "");
@@ -123,18 +129,20 @@ TEST_F(RunLockTest, AnotherHostsLockIsTakenOnlyWhenItShowsNoSignOfLife) {
   EXPECT_NE(message.find("process 1 on node9 is training into it"), std::string::npos) << message;
 }
 
-TEST_F(RunLockTest, GarbageIsALockThatShowsNoSignOfLife) {
+TEST_P(RunLockTest, GarbageIsALockThatShowsNoSignOfLife) {
   for (const std::string& text : {std::string(), std::string(10000, 'x'), std::string("process 1\nbeat\n\xff")}) {
     put(text);
     EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), quick); }), "") << text.size();
   }
 }
 
-TEST_F(RunLockTest, AProcessWhoseLockWasTakenNoticesAndLeavesTheOthersAlone) {
+TEST_P(RunLockTest, AProcessWhoseLockWasTakenNoticesAndLeavesTheOthersAlone) {
   {
     const RunLock held(directory.path(), quick);
     held.check();
+    EXPECT_TRUE(held.held());
     put(lock_of_another_host(1));
+    EXPECT_FALSE(held.held());  // at once
     EXPECT_TRUE(soon([&] { return user_error_of([&] { held.check(); }) != ""; }));
     EXPECT_NE(user_error_of([&] { held.check(); }).find("another process has taken over the run"), std::string::npos);
   }
@@ -142,7 +150,7 @@ TEST_F(RunLockTest, AProcessWhoseLockWasTakenNoticesAndLeavesTheOthersAlone) {
 }
 
 // Whenever it is taken, even between a beat's look at the lock and its write.
-TEST_F(RunLockTest, ABeatNeverOverwritesTheLockOfAnother) {
+TEST_P(RunLockTest, ABeatNeverOverwritesTheLockOfAnother) {
   for (int i = 0; i < 50; ++i) {
     const RunLock held(directory.path(), RunLockTiming{1e-6, 0.2});
     sleep_for(1e-4 * (i % 10));
@@ -153,7 +161,7 @@ TEST_F(RunLockTest, ABeatNeverOverwritesTheLockOfAnother) {
   }
 }
 
-TEST_F(RunLockTest, ADeletedLockIsCreatedAgain) {
+TEST_P(RunLockTest, ADeletedLockIsCreatedAgain) {
   const RunLock held(directory.path(), quick);
   std::filesystem::remove(lock);
   EXPECT_TRUE(soon([&] { return std::filesystem::exists(lock); }));
@@ -161,7 +169,7 @@ TEST_F(RunLockTest, ADeletedLockIsCreatedAgain) {
 }
 
 // Such as EIO and ESTALE of a file server. Here the directory's name leads in a circle for a while.
-TEST_F(RunLockTest, ADirectoryThatCannotBeExaminedEndsNothing) {
+TEST_P(RunLockTest, ADirectoryThatCannotBeExaminedEndsNothing) {
   const std::string run = directory / "run", aside = directory / "aside";
   std::filesystem::create_directory(run);
   const RunLock held(run, quick);
@@ -177,7 +185,7 @@ TEST_F(RunLockTest, ADirectoryThatCannotBeExaminedEndsNothing) {
 }
 
 // Twenty processes find the same stale lock at once; the winner keeps it until the others have given up.
-TEST_F(RunLockTest, OneOfManyProcessesTakesAStaleLock) {
+TEST_P(RunLockTest, OneOfManyProcessesTakesAStaleLock) {
   const pid_t dead = holder();
   ::kill(dead, SIGKILL);
   ::waitpid(dead, nullptr, 0);
@@ -215,9 +223,25 @@ TEST_F(RunLockTest, OneOfManyProcessesTakesAStaleLock) {
   EXPECT_EQ(winners, 1);
 }
 
-TEST_F(RunLockTest, AMissingDirectoryIsAnError) {
+// Without hard links a new lock has a name before it has content.
+TEST_P(RunLockTest, ALockThatIsStillEmptyIsNotTaken) {
+  put("");
+  std::thread other([&] {
+    sleep_for(5 * quick.beat);
+    put(lock_of_another_host(1));
+    for (int beat = 2; beat < 50; ++beat, sleep_for(quick.beat)) put(lock_of_another_host(beat));
+  });
+  const std::string message = user_error_of([&] { RunLock(directory.path(), RunLockTiming{0.02, 20}); });
+  other.join();
+  EXPECT_NE(message.find("process 1 on node9 is training into it"), std::string::npos) << message;
+}
+
+TEST_P(RunLockTest, AMissingDirectoryIsAnError) {
   EXPECT_NE(user_error_of([&] { RunLock(directory / "none", quick); }), "");
 }
+
+INSTANTIATE_TEST_SUITE_P(On, RunLockTest, ::testing::Bool(),
+                         [](const auto& instance) { return instance.param ? "poor_disk" : "good_disk"; });
 
 }  // namespace
 }  // namespace longstride

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "framework/core/errors.h"
+#include "framework/core/files/disk.h"
 #include "framework/core/files/files.h"
 #include "framework/core/text/printable.h"
 
@@ -49,7 +50,7 @@ void AppendFile::append(std::string_view text) {
 }
 
 void AppendFile::flush() {
-  if (::fsync(descriptor_) != 0 && errno != EINVAL) throw file_error(path_, "flush to disk", errno);
+  if (const int error = flush_to_disk(descriptor_); error != 0) throw file_error(path_, "flush to disk", error);
 }
 
 }  // namespace longstride

@@ -6,11 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>  // renameat2
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "framework/core/files/disk.h"
 #include "framework/core/files/temporaries.h"
 #include "framework/core/text/printable.h"
 
@@ -21,27 +22,17 @@ namespace {
   throw file_error(path, action, error);
 }
 
-// Makes the names in a directory survive a power failure. A file system without support returns EINVAL or ENOTSUP.
+// Makes the names in a directory survive a power failure.
 void sync_directory(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail(path, "open the directory", errno);
-  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
+  const int error = flush_to_disk(descriptor);
   ::close(descriptor);
-  if (error != 0 && error != EINVAL && error != ENOTSUP) fail(path, "flush the directory to disk", error);
+  if (error != 0) fail(path, "flush the directory to disk", error);
 }
 
 std::int64_t modified_at(const struct stat& status) {
   return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-}
-
-// Gives a file its name unless that exists: 0, or the error. Network file systems cannot rename so, but link; some
-// others can do neither, and are asked before.
-int rename_to_new(const char* from, const char* to) {
-  if (::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
-  if (errno != EINVAL && errno != ENOSYS) return errno;
-  if (::link(from, to) == 0) return ::unlink(from) == 0 ? 0 : errno;
-  if (errno == EEXIST || ::access(to, F_OK) == 0) return EEXIST;
-  return ::rename(from, to) == 0 ? 0 : errno;
 }
 
 void remove_quietly(const std::string& path) {
@@ -114,7 +105,7 @@ void AtomicFile::write(const void* bytes, std::size_t count) {
 void AtomicFile::commit(bool replace) {
   LONGSTRIDE_CHECK(!committed_, "{} is committed twice", path_);
   const bool file = !output_.stream;
-  if (file && ::fsync(descriptor_) != 0) fail(path_, "flush to disk", errno);
+  if (const int error = file ? flush_to_disk(descriptor_) : 0; error != 0) fail(path_, "flush to disk", error);
   open_late();
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail(path_, "close", errno);
   if (file) give_name(replace);
@@ -123,8 +114,8 @@ void AtomicFile::commit(bool replace) {
 }
 
 void AtomicFile::give_name(bool replace) {
-  const char *from = temporary_.c_str(), *to = output_.path.c_str();
-  if (replace && ::rename(from, to) != 0) fail(path_, "rename the finished file", errno);
+  const std::string &from = temporary_, &to = output_.path;
+  if (replace && ::rename(from.c_str(), to.c_str()) != 0) fail(path_, "rename the finished file", errno);
   const int error = replace ? 0 : rename_to_new(from, to);
   if (error == EEXIST)
     throw user_error("{}: was written by another program in the meantime, and is kept; choose another name",

@@ -16,6 +16,7 @@
 #include "framework/train/checkpoint/checkpoint_files.h"
 #include "framework/train/checkpoint/checkpoint_state.h"
 #include "framework/train/checkpoint/checkpoint_streams.h"
+#include "framework/train/checkpoint/run_id.h"
 
 namespace longstride {
 namespace {
@@ -119,8 +120,10 @@ std::vector<std::int64_t> by_valid_loss(const std::string& run, std::int64_t new
   }
   std::vector<std::int64_t> steps;
   if (scored.empty()) return steps;
-  const std::int64_t bytes = scored.back().valid_bytes;
-  std::erase_if(scored, [&](const CheckpointState& state) { return state.valid_bytes != bytes; });
+  const CheckpointState last = scored.back();
+  std::erase_if(scored, [&](const CheckpointState& state) {
+    return state.valid_bytes != last.valid_bytes || of_different_runs(state.run_id, last.run_id);
+  });
   std::reverse(scored.begin(), scored.end());
   std::stable_sort(scored.begin(), scored.end(),
                    [](const CheckpointState& a, const CheckpointState& b) { return *a.valid_loss < *b.valid_loss; });

@@ -11,7 +11,7 @@
 //                                         and rows of the global batch, "<name>[begin:end]", in the type in which
 //                                         training has them; only when the model has states. Every rank writes its own
 //                                         rows; another number of ranks reads them all
-//   state.json                            step, seed, recipe ..., size and SHA-256 of every other file and of itself
+//   state.json                            run id, step, seed ..., size and SHA-256 of every other file and of itself
 // A checkpoint is whole when every byte matches state.json. All tensors are in host memory; the other files have the
 // type of the flat buffers (F32; F64 in tests).
 #pragma once
@@ -47,6 +47,7 @@ struct CheckpointState {
   std::int64_t steps_of_stream = 0;  // after which rows start their streams again, so that `step` is a place in them;
                                      // 0: the model has no states
   std::string began_from = {};       // the run, step and weights that the run began with; empty: random weights
+  std::string run_id = {};           // run_id.h; empty: written by a version that drew none
   std::int64_t skipped = 0;          // steps whose gradient was not finite, which the optimizer has not counted
 };
 
@@ -87,8 +88,8 @@ struct TrainingTensors {
 std::vector<std::int64_t> checkpoint_steps(const std::string& run);
 
 // The steps that have a validation loss, the lowest first and of equals the newest. Leaves out steps after `newest`,
-// and those that scored another number of bytes than the newest that has a loss: such losses cannot be compared. Reads
-// only each state.json, and skips those that cannot be read, with a warning if `warn`.
+// and those of another run than the newest that has a loss, or that scored another number of bytes: such losses cannot
+// be compared. Reads only each state.json, and skips those that cannot be read, with a warning if `warn`.
 std::vector<std::int64_t> steps_by_valid_loss(const std::string& run, std::int64_t newest, bool warn);
 // The first of them whose files have their sizes.
 std::optional<std::int64_t> best_step(const std::string& run, std::int64_t newest);

@@ -10,6 +10,7 @@
 #include "framework/core/files/sha256.h"
 #include "framework/train/checkpoint/checkpoint_files.h"
 #include "framework/train/checkpoint/checkpoint_state.h"
+#include "framework/train/checkpoint/run_id.h"
 
 namespace longstride {
 namespace {
@@ -32,7 +33,10 @@ void copy_file(const std::string& from, const std::string& to, const FileDigest&
   out.commit();
 }
 
-void copy_checkpoint(const std::string& from, std::int64_t step, const std::string& to) {
+// `check` may refuse, at the start and again before the copy gets its name.
+void copy_checkpoint(const std::string& from, std::int64_t step, const std::string& to,
+                     const std::function<void()>& check = {}) {
+  if (check) check();
   const std::string source = checkpoint_directory(from, step), state_path = source + "/" + checkpoint_names::state;
   const std::string state = read_file(state_path);
   const CheckpointManifest manifest = parse_manifest(state, state_path);
@@ -40,6 +44,7 @@ void copy_checkpoint(const std::string& from, std::int64_t step, const std::stri
   for (const auto& [name, digest] : manifest.files)
     copy_file(source + "/" + name, directory->path() + "/" + name, digest);
   write_file_atomically(directory->path() + "/" + checkpoint_names::state, state);
+  if (check) check();
   directory->commit();
 }
 
@@ -62,20 +67,27 @@ void restore_best(const std::string& run, const std::string& mirror, std::int64_
 }  // namespace
 
 void mirror_checkpoint(const std::string& run, std::int64_t step, const std::string& mirror, std::int64_t keep,
-                       bool keep_best) {
-  copy_checkpoint(run, step, mirror);
+                       bool keep_best, const std::function<void()>& check) {
+  const std::string path = checkpoint_directory(run, step) + "/" + checkpoint_names::state;
+  if (holds_other_run(mirror, parse_manifest(read_file(path), path).state.run_id))
+    throw user_error("{}: holds checkpoints of another run; choose another folder with train.mirror", mirror);
+  copy_checkpoint(run, step, mirror, check);
   if (const auto best = keep_best ? best_step(run, step) : std::nullopt; best && !holds(mirror, *best)) try {
-      copy_checkpoint(run, *best, mirror);
+      copy_checkpoint(run, *best, mirror, check);
     } catch (const UserError& error) {
       spdlog::warn("the best checkpoint, of step {}, has no second copy: {}", *best, error.what());
     }
+  if (check) check();
   remove_oldest_checkpoints(mirror, step, keep, keep_best);
 }
 
-std::optional<std::int64_t> restore_from_mirror(const std::string& run, const std::string& mirror, bool keep_best) {
+std::optional<std::int64_t> restore_from_mirror(const std::string& run, const std::string& mirror, bool keep_best,
+                                                const std::function<void(const std::string&)>& accept) {
+  static_cast<void>(id_of_run(run, mirror));
   const std::optional<std::int64_t> second = newest_whole_step(mirror);
   const std::int64_t first = newest_whole_step(run, false).value_or(-1);  // what is left is read, and warned of, later
   const bool newer = second && first < *second;
+  if (accept) accept(newer ? mirror : run);
   if (newer) copy_checkpoint(mirror, *second, run);
   if (keep_best && second) restore_best(run, mirror, std::max(first, *second));
   return newer ? second : std::nullopt;

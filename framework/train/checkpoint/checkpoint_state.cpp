@@ -126,6 +126,7 @@ std::string manifest_text(const CheckpointManifest& manifest) {
   if (s.skipped > 0) object["skipped"] = s.skipped;
   if (s.steps_of_stream > 0) object["steps_of_stream"] = s.steps_of_stream;
   if (!s.began_from.empty()) object["began_from"] = s.began_from;
+  if (!s.run_id.empty()) object["run_id"] = s.run_id;
   for (const auto& [name, digest] : manifest.files)
     object["files"][name] = {{"bytes", digest.bytes}, {"sha256", digest.sha256}};
   object["checksum"] = checksum_of(object);
@@ -154,6 +155,7 @@ CheckpointManifest parse_manifest(const std::string& text, const std::string& pa
   s.valid_bytes = keys.integer_or("valid_bytes", 0);
   s.steps_of_stream = keys.integer_or("steps_of_stream", 0);
   if (object.contains("began_from")) s.began_from = keys.text("began_from");
+  if (object.contains("run_id")) s.run_id = keys.text("run_id");
   for (const auto& [name, digest] : keys.object("files").items()) {
     if (name.empty() || name.find('/') != std::string::npos || name.front() == '.' || !digest.is_object())
       throw user_error("{}: 'files' must map names in this directory to their size and checksum", path);

@@ -233,7 +233,7 @@ void CheckpointWriter::commit() {
   commit_checkpoint(paths_.run, state_, files_, *directory_, paths_.keep, paths_.keep_best);
   if (paths_.mirror.empty()) return;
   try {
-    mirror_checkpoint(paths_.run, state_.step, paths_.mirror, paths_.keep, paths_.keep_best);
+    mirror_checkpoint(paths_.run, state_.step, paths_.mirror, paths_.keep, paths_.keep_best, paths_.check_mirror);
   } catch (const UserError& error) {
     mirror_error_ = error.what();
   }

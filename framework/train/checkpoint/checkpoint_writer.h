@@ -42,6 +42,7 @@ struct CheckpointPaths {
   std::string mirror = "";  // a directory for a second copy, made by rank 0's thread; failure is only a warning.
                             // Empty: none
   bool keep_best = false;   // the checkpoint with the lowest validation loss is kept as well
+  std::function<void()> check_mirror = {};  // throws when the mirror is no longer this process's; may be empty
 };
 
 class CheckpointWriter {

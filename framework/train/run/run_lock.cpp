@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "framework/core/errors.h"
+#include "framework/core/files/disk.h"
 #include "framework/core/files/files.h"
 
 namespace longstride {
@@ -148,14 +149,23 @@ struct RunLock::Holder {
   std::thread thread;
 };
 
-// link() creates the name together with its content, or fails; on NFS O_EXCL is not reliable.
+// link() creates the name together with its content, or fails; on NFS O_EXCL is not reliable. Where there are no hard
+// links, O_EXCL is all there is, and the lock is empty for a moment: others then wait for a sign of life.
 bool RunLock::Holder::create() const {
-  AtomicFile file(path + "-" + own.token);
   const std::string text = lock_text(own, 0);
-  file.write(text.data(), text.size());
-  if (::link(file.temporary_path().c_str(), path.c_str()) == 0) return true;
-  if (errno == EEXIST) return false;
-  throw user_error("{}: cannot be created: {}", path, std::strerror(errno));
+  {
+    AtomicFile file(path + "-" + own.token);
+    file.write(text.data(), text.size());
+    if (::link(file.temporary_path().c_str(), path.c_str()) == 0) return true;
+    if (errno == EEXIST) return false;
+  }
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (file.number < 0 && errno == EEXIST) return false;
+  if (file.number >= 0 && ::write(file.number, text.data(), text.size()) == static_cast<ssize_t>(text.size()))
+    return true;
+  const int error = errno;
+  if (file.number >= 0) ::unlink(path.c_str());
+  throw user_error("{}: cannot be created: {}", path, std::strerror(error));
 }
 
 bool RunLock::Holder::is_stale(const Owner& found) const {
@@ -184,8 +194,8 @@ void RunLock::Holder::take_from(const Owner& stale) const {
   if (::rename(path.c_str(), aside.c_str()) != 0) return;
   const std::optional<Owner> moved = read_lock(aside);
   const bool live = moved && moved->token != stale.token;
-  if (live && ::link(aside.c_str(), path.c_str()) != 0)
-    spdlog::warn("{}: was moved aside and cannot be put back: {}", path, std::strerror(errno));
+  if (const int error = live ? rename_to_new(aside, path) : 0; error != 0)
+    spdlog::warn("{}: was moved aside and cannot be put back: {}", path, std::strerror(error));
   ::unlink(aside.c_str());
 }
 
@@ -229,7 +239,7 @@ RunLock::RunLock(const std::string& directory, RunLockTiming timing)
   while (!h.create()) {
     const std::optional<Owner> found = read_lock(h.path);
     if (!found) continue;
-    const bool again = found->token == looked_at;
+    const bool again = !found->token.empty() && found->token == looked_at;
     looked_at = found->token;
     if (h.is_stale(*found))
       h.take_from(*found);
@@ -256,6 +266,15 @@ RunLock::~RunLock() {
     if (found && found->token == h.own.token) ::unlink(h.path.c_str());
   } catch (const UserError&) {  // a lock that cannot be read cannot be released; it goes stale
   }
+}
+
+bool RunLock::held() const {
+  try {
+    const std::optional<Owner> found = read_lock(holder_->path);
+    if (found && found->token != holder_->own.token) holder_->lost = true;
+  } catch (const UserError&) {  // a hiccup of the file server
+  }
+  return !holder_->lost;
 }
 
 void RunLock::check() const {

@@ -3,7 +3,8 @@
 //
 // A lock outlives a killed process. On the same machine this is detected at once, since the process is gone. From
 // another host only the counter is visible: if it does not change for `patience`, the lock is stale. No clocks are
-// compared, and only link, rename and unlink must be atomic, so the lock also works on NFS.
+// compared, and only link, rename and unlink must be atomic, so the lock also works on NFS. Without hard links (exFAT,
+// mounted buckets) O_EXCL takes link's place.
 #pragma once
 #include <memory>
 #include <string>
@@ -28,6 +29,8 @@ class RunLock {
   // UserError once another process has taken the lock, because this one was stopped for longer than `patience`, or the
   // lock is gone with its directory. Cheap.
   void check() const;
+  // The same as an answer, after a look at the lock. One that cannot be read now counts as held.
+  bool held() const;
 
  private:
   struct Holder;

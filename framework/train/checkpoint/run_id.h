@@ -1,0 +1,22 @@
+// A run's id: 32 hexadecimal digits, drawn when the run starts and written to every state.json. It tells runs apart
+// whose names and mirrors are the same. Its files of tensors do not have it, so that the same training gives the same
+// files; state.json has their checksums. Runs of versions that drew no id get one when they are resumed.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace longstride {
+
+std::string draw_run_id();
+// False if one of them is empty.
+bool of_different_runs(const std::string& a, const std::string& b);
+
+// The id of the run whose checkpoints `run`, or else `mirror`, holds; empty if they have none. Reads every state.json
+// and skips those that cannot be read. UserError if there are checkpoints of two runs. Those without an id may belong
+// to the run, unless they are a mirror's and later than the run's first with an id: those would have one.
+std::string id_of_run(const std::string& run, const std::string& mirror);
+
+// Whether the newest checkpoint of `mirror` whose state.json has an id is of another run.
+bool holds_other_run(const std::string& mirror, const std::string& run_id);
+
+}  // namespace longstride
