@@ -1,5 +1,6 @@
 # What a run records about itself, and the script that logs it to other services, with stand-ins for these.
-longstride_tests(records USES launch LINK ${json} TOGETHER TrainingSamples RunHistory COMMAND longstride)
+longstride_tests(records USES launch LINK ${json} TOGETHER TrainingSamples RunHistory ForeignRun COMMAND longstride
+  SLOW ForeignRun.JsonOfOtherTypes* ForeignRun.HugeFiles*)
 find_program(follow_metrics_python python3 NO_CACHE)
 if(follow_metrics_python)
   add_test(NAME records.follow_metrics COMMAND ${follow_metrics_python} ${CMAKE_CURRENT_LIST_DIR}/follow_metrics.py

@@ -12,8 +12,8 @@
 //                                         training has them; only when the model has states. Every rank writes its own
 //                                         rows; another number of ranks reads them all
 //   state.json                            step, seed, recipe ..., size and SHA-256 of every other file and of itself
-// A checkpoint is whole when every byte matches state.json. All tensors are in host memory; the other files have the
-// type of the flat buffers (F32; F64 in tests).
+// A checkpoint is whole when every byte matches state.json, and all files are of its step; no link in RUN is followed.
+// All tensors are in host memory; the other files have the type of the flat buffers (F32; F64 in tests).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -83,7 +83,7 @@ struct TrainingTensors {
 };
 
 // Steps that have a checkpoint directory, ascending, whole or not; empty when there is none. UserError if the
-// checkpoints of `run` cannot be listed, so that some would be missed.
+// checkpoints of `run` cannot be listed, so that some would be missed, or if one of these directories is a link.
 std::vector<std::int64_t> checkpoint_steps(const std::string& run);
 
 // The steps that have a validation loss, the lowest first and of equals the newest. Leaves out steps after `newest`,
