@@ -267,5 +267,87 @@ TEST_F(ForeignRun, ItsRecipeReadsNoOtherFile) {
     expect_refused({command, "run"}, "run/recipe.yaml:1: the recipe of a run is whole, but this one has a base");
 }
 
+// As save_pretrained writes the weights of the last checkpoint; several files have an index.
+void write_pretrained(const TemporaryDirectory& dir, const std::string& folder, std::size_t files, Dtype dtype) {
+  const SafetensorsReader source(dir / step_4 + "model.safetensors");
+  nlohmann::json index;
+  for (std::size_t f = 0; f < files; ++f) {
+    const std::string name = files == 1 ? "model.safetensors" : fmt::format("model-{}.safetensors", f);
+    std::vector<TensorEntry> entries;
+    std::vector<std::string> values;
+    for (std::size_t i = f; i < source.entries().size(); i += files) {
+      const TensorEntry& entry = source.entries()[i];
+      std::vector<float> read(static_cast<std::size_t>(entry.shape.count()));
+      source.read(entry.name, Tensor(read.data(), Dtype::f32, entry.shape));
+      const std::vector<double> wide(read.begin(), read.end());
+      values.emplace_back(
+          dtype == Dtype::f64 ? reinterpret_cast<const char*>(wide.data()) : reinterpret_cast<const char*>(read.data()),
+          read.size() * kernels::bytes_of(dtype));
+      entries.push_back({"model." + entry.name, dtype, entry.shape});
+      index["weight_map"]["model." + entry.name] = name;
+    }
+    write_text(dir / (folder + "/config.json"), R"({"model_type": "longstride"})");
+    SafetensorsWriter writer(dir / (folder + "/" + name), entries, {{"format", "pt"}});
+    for (std::size_t i = 0; i < entries.size(); ++i) writer.write(Tensor(values[i].data(), dtype, entries[i].shape));
+    writer.finish();
+  }
+  if (files > 1) write_text(dir / (folder + "/model.safetensors.index.json"), index.dump());
+}
+
+// The bytes behind the header.
+std::string tensors_of(const std::string& path) {
+  const std::string all = text_of(path);
+  std::uint64_t header = 0;
+  std::memcpy(&header, all.data(), sizeof(header));
+  return all.substr(sizeof(header) + header);
+}
+
+TEST_F(ForeignRun, TrainingBeginsFromWhatSavePretrainedWrites) {
+  write_pretrained(dir, "whole", 1, Dtype::f32);
+  write_pretrained(dir, "divided", 3, Dtype::f32);
+  write_pretrained(dir, "wide", 1, Dtype::f64);
+  fs::create_directory(dir / "cache");  // of links, as the cache of downloads is
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs::create_symlink("../whole/" + std::string(name), dir / (std::string("cache/") + name));
+  for (const std::string from : {"whole", "whole/model.safetensors", "divided", "wide", "cache"}) {
+    expect_well({"train", "r.yaml", "--run", "new", "--from", from, "--set", "train.lr=1.0e-30", "--set",
+                 "train.steps=2", "--set", "train.warmup=0"});
+    EXPECT_EQ(tensors_of(dir / "new/checkpoints/step-00000002/model.safetensors"),
+              tensors_of(dir / step_4 + "model.safetensors"))
+        << from;
+    EXPECT_NE(text_of(dir / "new/environment.json").find("\"from\": \"" + (dir / from) + "\""), std::string::npos);
+    fs::remove_all(dir / "new");
+  }
+  const auto from = [](const std::string& place, const Arguments& more = {}) {
+    Arguments all = {"train", "r.yaml", "--run", "new", "--from", place};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  expect_refused(from("whole", {"--weights", "last"}),
+                 "--from whole is a folder of weights, which has no checkpoints or averages to choose from");
+  expect_refused(from("whole", {"--set", "model.width=32"}),
+                 "--from whole: the weights do not fit the recipe's model: embedding.start is (16) there and (32)");
+  write("divided/model.safetensors.index.json", R"({"weight_map": {"model.a": "../whole/model.safetensors"}})");
+  expect_refused(from("divided"), "divided/model.safetensors.index.json: must be JSON whose 'weight_map' names a file");
+  write("gpt/config.json", R"({"model_type": "gpt2"})");
+  expect_refused(from("gpt"), "--from gpt: its config.json is not of a model that Longstride wrote (save_pretrained)");
+  EXPECT_FALSE(fs::exists(dir / "new"));
+}
+
+TEST_F(ForeignRun, WeightsInOtherFormatsAreNamed) {
+  const auto refused = [&](const std::string& content, const std::string& words) {
+    write("weights.pt", content);
+    expect_refused({"train", "r.yaml", "--run", "new", "--from", "weights.pt"}, "--from weights.pt: is " + words);
+  };
+  const std::string remedy =
+      "a PyTorch checkpoint, a pickle, which may run any program when it is read; write its tensors with "
+      "safetensors.torch.save_file(torch.load(\"weights.pt\", weights_only=True), \"weights.safetensors\")";
+  refused("PK\x03\x04" + std::string(26, 'x') + "weights/data.pklFB", remedy);
+  refused("\x80\x02\x8a\nl\xfc\x9c", remedy);
+  refused("PK\x03\x04" + std::string(26, 'x') + "weights.npy", "a ZIP archive");
+  refused("\x89HDF\r\n\x1a\n", "an HDF5 file");
+  refused("GGUF\x03", "a GGUF file");
+}
+
 }  // namespace
 }  // namespace longstride::testing::foreign_run_test
