@@ -12,6 +12,7 @@
 #include "datasets/formats/pictures/picture.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/files/inside.h"
 #include "framework/core/text/numbers.h"
 #include "framework/train/attention_maps.h"
 #include "launch/commands/attention_picture.h"
@@ -228,6 +229,7 @@ void run_attention(AttentionOptions& o, Session& session) {
   const auto& shown = required<ShowsAttention>(*run.model, "show what it attends to");
   const std::string own = (fs::path(o.run) / "attention").string();
   if (o.output.empty()) o.output = own;
+  if (o.output == own || is_same_place(o.output, own)) folder_inside(o.run, "attention");
   MapDrawing drawing(o, run, shown);
   const NewFolders made = make_output_folder(o.output, o.replace || is_same_place(o.output, own), {});
   CounterLine layers("layer", false), windows("window", false);

@@ -15,6 +15,7 @@
 #include "datasets/dataset.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/files/inside.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/evaluate/evaluation_memory.h"
 #include "framework/train/metrics/progress.h"
@@ -226,6 +227,7 @@ void run_sample(SampleOptions& o, Session& session) {
   const std::string own = (fs::path(o.run) / "samples").string();
   const bool printed = !o.json && o.output.empty() && run.recipe.data.kind == DataKind::bytes;
   if (o.output.empty()) o.output = own;
+  if (o.output == own || is_same_place(o.output, own)) folder_inside(o.run, "samples");
 
   const std::int64_t rate = sampling_rate(o, run);
   const std::vector<std::string> inputs(o.prompt.empty() || o.prompt == "-" ? 0 : 1, o.prompt);

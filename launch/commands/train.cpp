@@ -71,7 +71,7 @@ void add_train(CLI::App& app, Session& session) {
                   "continue even if training settings or data differ from the last checkpoint; prints old and new");
   CLI::Option* from = train->add_option(
       "--from", o->from,
-      "start with the weights of another run, a directory, or of a safetensors file, which is only read");
+      "start with the weights of another run, a safetensors file or a folder of save_pretrained, which is only read");
   train->add_option("--checkpoint", o->checkpoint, std::string("with --from: ") + checkpoint_help)->needs(from);
   train
       ->add_option("--weights", o->weights,

@@ -65,6 +65,8 @@ enum class Origin : std::uint8_t { author, run };
 Recipe resolve(const std::string& text, const std::string& name, const fs::path& folder,
                const std::vector<std::string>& overrides, Origin origin) {
   Setting root = parse_settings(text, name);
+  if (const Setting* base = root.find("base"); base != nullptr && origin == Origin::run)
+    throw user_error("{}: the recipe of a run is whole, but this one has a base", base->where);
   apply_base(root, folder);
   if (origin == Origin::run) rename_keys(root);
   RecipeMistakes mistakes;

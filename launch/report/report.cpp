@@ -8,11 +8,12 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/files/inside.h"
+#include "framework/core/text/json.h"
 #include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint.h"
@@ -27,6 +28,7 @@
 #include "launch/report/html.h"
 #include "launch/report/run_facts.h"
 #include "launch/report/run_history.h"
+#include "launch/report/run_media.h"
 #include "launch/run/run_directory.h"
 #include "launch/run/run_records.h"
 
@@ -45,24 +47,11 @@ struct ReportOptions {
   int interval = 10;  // seconds
 };
 
-std::string figure(const std::string& media, const std::string& caption) {
-  return fmt::format("<figure>{}<figcaption>{}</figcaption></figure>\n", media, html_text(caption));
-}
-
 std::string size_text(std::int64_t bytes) {
   const auto size = static_cast<double>(bytes);
   const bool large = bytes >= 1 << 30;
   return fmt::format("{:.2f} {} ({} bytes)", large ? size / (1 << 30) : size / (1 << 20), large ? "GiB" : "MiB",
                      thousands(bytes));
-}
-
-// Regular files of a folder with this ending, in order.
-std::vector<fs::path> files_in(const fs::path& folder, const std::string& ending) {
-  std::vector<fs::path> files;
-  std::error_code none;
-  for (const fs::path path : entries_of(folder.string()))
-    if (fs::is_regular_file(path, none) && path.extension() == ending) files.push_back(path);
-  return files;
 }
 
 // Of the stages that have a learning rate of their own.
@@ -112,7 +101,8 @@ class Report {
         model_(facts.model.get()),
         history_(facts.history),
         spans_(facts.spans),
-        tokens_before_([&facts](std::int64_t step) { return facts.tokens_before(step); }) {}
+        tokens_before_([&facts](std::int64_t step) { return facts.tokens_before(step); }),
+        media_(facts.run) {}
 
   std::string body();
 
@@ -123,13 +113,8 @@ class Report {
   std::string scores() const;
   std::string speed() const;
   std::string memory();
-  std::string samples() const;
-  std::string samples_of(const fs::path& folder, std::size_t most) const;
-  std::string samples_while_training() const;
-  std::string attention() const;
   std::string environment() const;
   std::string settings() const;
-  std::string pictures(const fs::path& folder) const;
 
   const std::string& run_;
   const CheckpointState& state_;
@@ -138,6 +123,7 @@ class Report {
   const RunHistory& history_;
   const RunSpans& spans_;
   RunHistory::TokensBefore tokens_before_;
+  RunMedia media_;
 };
 
 std::string Report::headline() {
@@ -219,6 +205,8 @@ std::string Report::speed() const {
 
 // A run on a GPU is planned if this program supports GPUs; otherwise the page shows what the run itself wrote.
 std::string Report::memory() {
+  constexpr int most_ranks = 1 << 13;  // planning takes the square of their number
+  if (state_.world_size > most_ranks) return "";
   const Device device = history_.device.empty() ? Device::cpu : Device::cuda;
   const MemoryPlan plan = plan_memory(*model_, recipe_.train, state_.world_size, device);
   Rows rows = {{"parameters", size_text(plan.parameters)},
@@ -235,92 +223,12 @@ std::string Report::memory() {
   return facts_table(rows);
 }
 
-std::string Report::pictures(const fs::path& folder) const {
-  constexpr std::size_t most = 16;
-  std::string out;
-  std::error_code none;
-  if (fs::exists(folder / "grid.png", none))
-    return figure(fmt::format("<img class=\"pixels\" alt=\"grid of samples\" src=\"{}\">",
-                              data_uri("image/png", read_file((folder / "grid.png").string()))),
-                  "all samples");
-  const std::vector<fs::path> files = files_in(folder, ".png");
-  for (std::size_t i = 0; i < std::min(most, files.size()); ++i)
-    out += fmt::format("<img class=\"pixels small\" alt=\"{}\" src=\"{}\">\n", files[i].stem().string(),
-                       data_uri("image/png", read_file(files[i].string())));
-  return out;
-}
-
-std::string Report::samples_of(const fs::path& folder, std::size_t most) const {
-  constexpr std::size_t most_characters = 1500;
-  std::string out = pictures(folder);
-  const std::vector<fs::path> sounds = files_in(folder, ".wav"), texts = files_in(folder, ".txt");
-  for (std::size_t i = 0; i < std::min(most, sounds.size()); ++i)
-    out += figure(fmt::format("<audio controls preload=\"none\" src=\"{}\"></audio>",
-                              data_uri("audio/wav", read_file(sounds[i].string()))),
-                  sounds[i].filename().string());
-  for (std::size_t i = 0; i < std::min(most, texts.size()); ++i)
-    out += fmt::format("<pre class=\"sample\">{}</pre>\n",
-                       html_text(read_file(texts[i].string()).substr(0, most_characters)));
-  const std::size_t left =
-      (sounds.size() > most ? sounds.size() - most : 0) + (texts.size() > most ? texts.size() - most : 0);
-  if (left > 0) out += fmt::format("<p>{} more in {}</p>\n", left, html_text(folder.string()));
-  return out;
-}
-
-// Of train.sample_every: at most six steps, spread over the run, the last one among them.
-std::string Report::samples_while_training() const {
-  constexpr std::size_t most_steps = 6, most_of_a_step = 1;
-  std::vector<fs::path> folders;
-  std::error_code none;
-  for (const fs::path path : entries_of((fs::path(run_) / "samples").string()))
-    if (fs::is_directory(path, none) && path.filename().string().starts_with("step-")) folders.push_back(path);
-  std::string out;
-  const std::size_t shown = std::min(most_steps, folders.size());
-  for (std::size_t i = 1; i <= shown; ++i) {
-    const fs::path& folder = folders[i * folders.size() / shown - 1];
-    out += fmt::format("<h3>{}</h3>\n", html_text(folder.filename().string())) + samples_of(folder, most_of_a_step);
-  }
-  return out;
-}
-
-std::string Report::samples() const {
-  const std::string out = samples_of(fs::path(run_) / "samples", 4), training = samples_while_training();
-  if (out.empty() && training.empty())
-    return fmt::format("<p>None yet: <code>longstride sample {}</code></p>\n", html_text(run_));
-  return out + training;
-}
-
-// At most eight layers' sheets, spread over the depth.
-std::string Report::attention() const {
-  constexpr std::size_t most = 8;
-  const fs::path folder = fs::path(run_) / "attention";
-  if (!fs::exists(folder / "attention.json"))
-    return fmt::format("<p>None yet: <code>longstride attention {}</code></p>\n", html_text(run_));
-  const Json index = Json::parse(read_file((folder / "attention.json").string()), nullptr, false);
-  if (!index.is_object() || !index.contains("sheets")) return "";
-  const Json& sheets = index.at("sheets");
-  std::string out =
-      "<p>White: what the outlined query attends to; black: the future. One row per head and one column per query; "
-      "wide "
-      "strips are stacked.</p>\n<div class=\"sheets\">\n";
-  const std::size_t count = std::min(most, sheets.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    const Json& sheet = sheets.at(i * sheets.size() / count);
-    const fs::path file = folder / sheet.at("file").get<std::string>();
-    if (!fs::exists(file)) continue;
-    const std::string name =
-        fmt::format("layer {}: {}", sheet.at("layer").get<int>(), sheet.at("part").get<std::string>());
-    out += figure(fmt::format("<img alt=\"attention of {}\" src=\"{}\">", html_text(name),
-                              data_uri("image/png", read_file(file.string()))),
-                  name);
-  }
-  return out + "</div>\n";
-}
-
 std::string Report::environment() const {
+  constexpr std::uint64_t most_bytes = 128 << 10;  // for each name, the parser looks at all earlier ones
   const fs::path file = newest_record(run_, "environment.json");
   if (!fs::exists(file)) return "";
-  const Json kept = Json::parse(read_file(file.string()), nullptr, false);
+  const Json kept = parse_json<Json>(read_at_most(file.string(), most_bytes));
+  if (!kept.is_object()) return "";
   Rows rows;
   for (const auto& [key, value] : kept.items())
     rows.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
@@ -358,16 +266,18 @@ std::string Report::settings() const {
 }
 
 std::string Report::body() {
-  return headline() + section("Curves", curves()) + section("Scores", scores()) + section("Samples", samples()) +
-         section("Attention", attention()) + section("Spans", spans_as_html(spans_)) + section("Speed", speed()) +
-         section("Memory per rank", memory()) + section("Settings", settings()) + section("Environment", environment());
+  return headline() + section("Curves", curves()) + section("Scores", scores()) + section("Samples", media_.samples()) +
+         section("Attention", media_.attention()) + section("Spans", spans_as_html(spans_)) +
+         section("Speed", speed()) + section("Memory per rank", memory()) + section("Settings", settings()) +
+         section("Environment", environment());
 }
 
 // Not even --force replaces what is no page: it is usually a mistyped name. An empty file, as mktemp makes, is no loss.
 void check_replaced(const std::string& path) {
+  constexpr std::uint64_t most_bytes = 1 << 20;
   std::error_code error;
   if (resolve_output(path).stream || !fs::is_regular_file(path, error) || fs::file_size(path, error) == 0 ||
-      is_html_page(read_file(path)))
+      is_html_page(read_beginning(path, most_bytes)))
     return;
   throw user_error(
       "{}: was not written by `longstride report`, so it is not replaced; move it away, or name another "
@@ -450,6 +360,7 @@ void run_report(const ReportOptions& o, Session& session) {
       if (is_same_place(o.runs[k], o.runs[i]))
         throw user_error("{}: is given twice; name every run once", printable(o.runs[i]));
   const std::string own_page = (fs::path(o.runs.front()) / "report.html").string();
+  if (o.output.empty()) inside(o.runs.front(), "report.html");
   const std::string path = o.output.empty() ? own_page : o.output;
   o.output.empty() ? check_replaced(own_page) : check_page(o, own_page);
   const Page page = o.follow ? follow(o, path) : make_page(o, 0);

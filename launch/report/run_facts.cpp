@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "framework/core/errors.h"
-#include "framework/core/files/files.h"
+#include "framework/core/files/inside.h"
+#include "framework/core/text/json.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/stages.h"
 #include "launch/run/run_records.h"
@@ -21,10 +21,10 @@ CheckpointState state_before_checkpoints(const std::string& run) {
   if (!fs::exists(recipe) || !fs::exists(environment))
     throw user_error("{}: no run has begun there; start `longstride train` first", printable(run));
   CheckpointState state;
-  state.recipe = read_file(recipe);
-  const auto kept = nlohmann::json::parse(read_file(environment), nullptr, false);
+  state.recipe = read_at_most(recipe);
+  const auto kept = parse_json(read_at_most(environment));
   if (kept.is_object() && kept.contains("ranks") && kept.at("ranks").is_number_integer())
-    state.world_size = std::clamp(kept.at("ranks").get<int>(), 1, 1 << 20);
+    state.world_size = static_cast<int>(std::clamp<std::int64_t>(kept.at("ranks").get<std::int64_t>(), 1, 1 << 20));
   return state;
 }
 
@@ -45,7 +45,8 @@ RunFacts read_run(const std::string& run, bool live) {
   facts.history = read_history(run);
   if (!begun) facts.spans = read_spans(run, facts.state.step, *facts.model);
   facts.finished = facts.state.step >= facts.recipe.train.steps;
-  const std::int64_t logged = facts.history.steps.empty() ? 0 : facts.history.steps.back().step;
+  const std::int64_t logged =
+      facts.history.steps.empty() ? 0 : std::min(facts.history.steps.back().step, facts.recipe.train.steps);
   if (live && logged > facts.state.step) {
     facts.state.tokens_seen +=
         static_cast<std::int64_t>(facts.tokens_before(logged) - facts.tokens_before(facts.state.step));

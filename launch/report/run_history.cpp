@@ -1,39 +1,44 @@
 #include "launch/report/run_history.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <numbers>
-#include <sstream>
+#include <set>
 
 #include "framework/core/errors.h"
 #include "framework/core/files/append_file.h"
 #include "framework/core/files/files.h"
+#include "framework/core/files/inside.h"
+#include "framework/core/text/json.h"
 #include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {
 
-using Json = nlohmann::ordered_json;
+constexpr std::size_t most_points = 1 << 16, most_losses = 8, longest_name = 64;
+
+double limited(double figure) { return std::clamp(figure, -1e60, 1e60); }
 
 // A line of a file that is a JSON object.
 class Line {
  public:
-  Line(Json object, std::string place) : object_(std::move(object)), place_(std::move(place)) {}
+  Line(nlohmann::json object, std::string place) : object_(std::move(object)), place_(std::move(place)) {}
 
   bool has(const char* key) const { return object_.contains(key); }
   bool has_number(const char* key) const { return has(key) && object_.at(key).is_number(); }
-  const Json& at(const char* key) const { return object_.at(key); }
+  const nlohmann::json& at(const char* key) const { return object_.at(key); }
 
-  // 0 and "" if there is none.
-  double number(const char* key) const { return has_number(key) ? at(key).get<double>() : 0; }
+  // 0 and "" if there is none. Figures from afar are limited, so that a plot can compute with them.
+  double number(const char* key) const { return has_number(key) ? limited(at(key).get<double>()) : 0; }
   std::string text(const char* key) const { return has(key) && at(key).is_string() ? at(key).get<std::string>() : ""; }
   // A count, a step or a size. UserError for a number that is none of these.
   std::int64_t whole(const char* key) const {
     if (!has_number(key)) return 0;
-    const Json& value = at(key);
+    const nlohmann::json& value = at(key);
     constexpr double exact = 9007199254740992.0;  // 2^53: beyond it a double skips whole numbers
     const double real = value.get<double>();
     const bool fits = value.is_number_float()      ? std::floor(real) == real && real <= exact
@@ -49,22 +54,22 @@ class Line {
   }
 
  private:
-  Json object_;
+  nlohmann::json object_;
   std::string place_;  // the file and the number of the line, for messages
 };
 
-// The JSON objects of a file with one per line.
-std::vector<Line> objects_in(const std::string& path) {
-  std::vector<Line> objects;
-  if (!std::filesystem::exists(path)) return objects;
-  std::istringstream lines(read_file(path));
+// The JSON objects of a file of the run with one per line.
+void for_each_object(const std::string& run, const char* name, const std::function<void(const Line&)>& each) {
+  const std::string path = inside(run, name);
+  if (!std::filesystem::exists(path)) return;
   std::int64_t number = 0;
-  for (std::string line; std::getline(lines, line);) {
+  const std::int64_t foreign = for_each_line(path, [&](const std::string& line) {
     ++number;
-    Json object = Json::parse(line, nullptr, false);
-    if (object.is_object()) objects.emplace_back(std::move(object), fmt::format("{}:{}", path, number));
-  }
-  return objects;
+    nlohmann::json object = parse_json(line);
+    if (object.is_object()) each(Line(std::move(object), fmt::format("{}:{}", path, number)));
+  });
+  if (foreign > 0)
+    spdlog::warn("{}:{}: is too long for a line of this file; it is left out with all that follows", path, foreign);
 }
 
 // Lines of earlier versions have no mean.
@@ -72,11 +77,36 @@ double mean_bits(const Line& step) {
   return step.has_number("mean_loss") ? step.number("mean_loss") / std::numbers::ln2 : step.number("bits_per_byte");
 }
 
-std::string evaluations_file(const std::string& run) { return run + "/evaluations.jsonl"; }
+constexpr const char *metrics_file = "metrics.jsonl", *evaluations_file = "evaluations.jsonl";
 
-}  // namespace
+// The points of a curve: if there are too many, one of every two, four ...
+template <class Point>
+class Curve {
+ public:
+  explicit Curve(std::vector<Point>& points) : points_(points) {}
+  void add(Point point) {
+    if (number_++ % every_ != 0) return;
+    points_.push_back(std::move(point));
+    if (points_.size() < most_points) return;
+    std::size_t at = 0;
+    std::erase_if(points_, [&](const Point&) { return at++ % 2 == 1; });
+    every_ *= 2;
+  }
 
-namespace {
+ private:
+  std::vector<Point>& points_;
+  std::size_t number_ = 0, every_ = 1;
+};
+
+// A model has few auxiliary losses, and the same ones at every step.
+void read_auxiliary(const Line& line, std::set<std::string>& known, StepPoint& point) {
+  if (!line.has("auxiliary") || !line.at("auxiliary").is_object()) return;
+  for (const auto& [name, loss] : line.at("auxiliary").items()) {
+    if (!loss.is_number() || name.size() > longest_name) continue;
+    if (known.size() < most_losses) known.insert(name);
+    if (known.contains(name)) point.auxiliary.emplace_back(name, limited(loss.get<double>()));
+  }
+}
 
 std::optional<double> median(std::vector<double> values) {
   if (values.empty()) return std::nullopt;
@@ -113,7 +143,10 @@ std::optional<double> RunHistory::tokens_per_second() const {
 
 RunHistory read_history(const std::string& run) {
   RunHistory history;
-  for (const Line& line : objects_in(run + "/metrics.jsonl")) {
+  Curve steps(history.steps);
+  Curve evaluations(history.evaluations);
+  std::set<std::string> losses;
+  for_each_object(run, metrics_file, [&](const Line& line) {
     if (line.has("device")) {
       history.device = line.text("device");
       history.precision = line.text("precision");
@@ -121,23 +154,21 @@ RunHistory read_history(const std::string& run) {
     if (line.has("planned_bytes")) history.planned_bytes = line.whole("planned_bytes");
     if (line.has("used_bytes")) history.used_bytes = line.whole("used_bytes");
     history.host_peak_bytes = std::max(history.host_peak_bytes, line.whole("host_peak_bytes"));
-    if (!line.has_number("bits_per_byte")) continue;
-    if (line.has("split")) {
-      history.evaluations.push_back({line.whole("step"), line.number("bits_per_byte")});
-      continue;
-    }
-    history.steps.push_back({line.whole("step"), mean_bits(line), line.number("lr"), line.number("grad_norm"),
-                             line.number("tokens_per_second")});
-    if (!line.has("auxiliary") || !line.at("auxiliary").is_object()) continue;
-    for (const auto& [name, loss] : line.at("auxiliary").items())
-      if (loss.is_number()) history.steps.back().auxiliary.emplace_back(name, loss.get<double>());
-  }
+    if (!line.has_number("bits_per_byte")) return;
+    if (line.has("split")) return evaluations.add({line.whole("step"), line.number("bits_per_byte")});
+    StepPoint point{line.whole("step"), mean_bits(line), line.number("lr"), line.number("grad_norm"),
+                    std::min(line.number("tokens_per_second"), 1e18)};
+    read_auxiliary(line, losses, point);
+    steps.add(std::move(point));
+  });
   return history;
 }
 
 std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
   std::vector<KeptEvaluation> kept;
-  for (const Line& line : objects_in(evaluations_file(run)))
+  for_each_object(run, evaluations_file, [&](const Line& line) {
+    if (kept.size() == most_points)
+      throw user_error("{}/{}: has more than {} scores; move the file away", run, evaluations_file, most_points);
     kept.push_back({line.whole("step"), line.text("split"), line.text("data"), line.text("weights"),
                     line.text("sha256"), line.whole("min_context"), line.whole("max_windows"), line.whole("bytes"),
                     line.number("bits_per_byte"), line.whole("windows"),
@@ -145,6 +176,7 @@ std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
                     EvaluatedMemory{line.optional_whole("memory"), line.optional_whole("clamp"),
                                     line.optional_whole("compressed")},
                     line.whole("streams")});
+  });
   return kept;
 }
 
@@ -167,25 +199,28 @@ std::string memory_text(const KeptEvaluation& evaluation) {
 void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
   for (const KeptEvaluation& kept : kept_evaluations(run))
     if (kept.same_question(e) && kept.sha256 == e.sha256 && kept.bits_per_byte == e.bits_per_byte) return;
-  const std::string path = evaluations_file(run);
-  const std::string content = std::filesystem::exists(path) ? read_file(path) : "";
-  const bool cut_short = !content.empty() && content.back() != '\n';
-  Json line = {{"step", e.step},
-               {"split", e.split},
-               {"data", e.data},
-               {"weights", e.weights},
-               {"sha256", e.sha256},
-               {"min_context", e.min_context},
-               {"max_windows", e.max_windows},
-               {"windows", e.windows},
-               {"spread", e.spread},
-               {"bytes", e.bytes},
-               {"bits_per_byte", e.bits_per_byte}};
+  const std::string path = inside(run, evaluations_file);
+  char last = '\n';
+  if (std::filesystem::exists(path))
+    if (const InputFile file(path); file.size() > 0) file.read(file.size() - 1, &last, 1);
+  const bool cut_short = last != '\n';
+  nlohmann::ordered_json line = {{"step", e.step},
+                                 {"split", e.split},
+                                 {"data", e.data},
+                                 {"weights", e.weights},
+                                 {"sha256", e.sha256},
+                                 {"min_context", e.min_context},
+                                 {"max_windows", e.max_windows},
+                                 {"windows", e.windows},
+                                 {"spread", e.spread},
+                                 {"bytes", e.bytes},
+                                 {"bits_per_byte", e.bits_per_byte}};
   if (e.memory.length) line["memory"] = *e.memory.length;
   if (e.memory.compressed) line["compressed"] = *e.memory.compressed;
   if (e.memory.clamp) line["clamp"] = *e.memory.clamp;
   if (e.streams > 0) line["streams"] = e.streams;
-  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace);  // a path need not be UTF-8
+  const std::string text =
+      line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path need not be UTF-8
   AppendFile(path).append((cut_short ? "\n" : "") + text + '\n');
 }
 

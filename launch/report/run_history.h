@@ -38,8 +38,8 @@ struct RunHistory {
   std::optional<double> tokens_per_second() const;
 };
 
-// Lines that are cut short or not ours are skipped; a run without metrics has an empty history. UserError for a line
-// with a step or a size that is no whole number.
+// Lines that are cut short or not ours are skipped; a run without metrics has an empty history. Of more than 65,536
+// steps every second, fourth ... is kept. UserError for a line with a step or a size that is no whole number.
 RunHistory read_history(const std::string& run);
 
 // A figure that takes long to compute, so RUN/evaluations.jsonl keeps it: what `eval` and `reproduce` have scored.
@@ -61,6 +61,7 @@ struct KeptEvaluation {
            (sha256 == other.sha256 || sha256.empty() || other.sha256.empty());
   }
 };
+// UserError if there are more than 65,536.
 std::vector<KeptEvaluation> kept_evaluations(const std::string& run);
 // "1,024, compressed 512, clamp 400", what there is of it.
 std::string text_of(const EvaluatedMemory& memory);

@@ -87,9 +87,11 @@ RunSpans read_spans(const std::string& run, std::int64_t step, const Model& mode
   out.longest = spans.longest;
   out.ramp = spans.ramp;
   const SafetensorsReader file(checkpoint_directory(run, step) + "/" + checkpoint_names::model);
+  constexpr std::int64_t most_shares = 1 << 16;
   for (const std::string& name : spans.layers) {
     const TensorEntry* entry = file.find(name);
-    std::vector<float> shares(entry != nullptr ? static_cast<std::size_t>(entry->shape.count()) : 1);
+    const std::int64_t count = entry != nullptr ? std::min(entry->shape.count(), most_shares) : 1;
+    std::vector<float> shares(static_cast<std::size_t>(count));
     file.read(name, Tensor(shares.data(), Dtype::f32, {std::ssize(shares)}));
     std::vector<double>& heads = out.layers.emplace_back();
     for (const float share : shares) heads.push_back(static_cast<double>(share) * spans.longest);

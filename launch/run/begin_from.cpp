@@ -3,14 +3,22 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "framework/core/errors.h"
+#include "framework/core/exact_conversion.h"
+#include "framework/core/files/inside.h"
 #include "framework/core/files/safetensors.h"
+#include "framework/core/text/json.h"
 #include "framework/core/text/printable.h"
 
 namespace longstride {
 namespace {
+
+namespace fs = std::filesystem;
 
 const Parameter* find(const ParameterSet& parameters, const std::string& name) {
   const auto& all = parameters.all();
@@ -50,50 +58,145 @@ void refuse_other_parameters(const BeginFrom& from, const LoadedRun& loaded, con
                    remedy);
 }
 
-bool is_file(const BeginFrom& from) {
+// Weights in formats that are not read. A pickle begins with its protocol, a safetensors file with a length, whose
+// third byte is then 0.
+void refuse_other_formats(const std::string& path) {
+  const std::string head = read_beginning(path, 256);
+  const auto is = [&](const std::string& beginning) { return head.starts_with(beginning); };
+  const bool zip = is("PK\x03\x04"),
+             pickle = head.size() > 2 && is("\x80") && head[1] >= 2 && head[1] <= 5 && head[2] != 0;
+  if (pickle || (zip && head.find("data.pkl") != std::string::npos))
+    throw user_error(
+        "--from {0}: is a PyTorch checkpoint, a pickle, which may run any program when it is read; write its tensors "
+        "with safetensors.torch.save_file(torch.load(\"{0}\", weights_only=True), \"weights.safetensors\") and give "
+        "that "
+        "file",
+        printable(path));
+  const char* const what = zip             ? "a ZIP archive"
+                           : is("\x89HDF") ? "an HDF5 file"
+                           : is("GGUF")    ? "a GGUF file"
+                                           : nullptr;
+  if (what != nullptr)
+    throw user_error(
+        "--from {}: is {}, but weights are read from safetensors files; convert it, or give the directory of a run",
+        printable(path), what);
+}
+
+// transformers divides a large model between files and lists them in an index. The cache of downloads has links to all
+// of them, and these are followed.
+std::vector<std::string> files_in_index(const std::string& folder, const std::string& index) {
+  const nlohmann::json content = parse_json(read_at_most(index));
+  const bool maps = content.is_object() && content.contains("weight_map") && content.at("weight_map").is_object();
+  const nlohmann::json map = maps ? content.at("weight_map") : nlohmann::json::object();
+  std::set<std::string> names;
+  for (const nlohmann::json& file : map) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos) return {};
+    names.insert(folder + "/" + name);
+  }
+  return {names.begin(), names.end()};
+}
+
+// The files of weights: `from` itself, or those of a folder that save_pretrained has written. None: it names a run.
+std::vector<std::string> files_of(const BeginFrom& from) {
   std::error_code none;
-  return std::filesystem::is_regular_file(from.run, none);
+  if (fs::is_regular_file(from.run, none)) return {from.run};
+  const std::string config = from.run + "/config.json", whole = from.run + "/model.safetensors",
+                    index = whole + ".index.json";
+  if (!fs::is_regular_file(config, none) || fs::is_directory(from.run + "/checkpoints", none)) return {};
+  const nlohmann::json settings = parse_json(read_at_most(config));
+  if (!settings.is_object() || settings.value("model_type", nlohmann::json()) != "longstride")
+    throw user_error("--from {}: its config.json is not of a model that Longstride wrote (save_pretrained)",
+                     printable(from.run));
+  if (fs::exists(whole, none) || !fs::exists(index, none)) return {whole};
+  const std::vector<std::string> files = files_in_index(from.run, index);
+  if (files.empty())
+    throw user_error("{}: must be JSON whose 'weight_map' names a file of this folder for every tensor",
+                     printable(index));
+  return files;
 }
 
 void refuse_choices(const BeginFrom& from) {
   const bool last = from.checkpoint.kind == CheckpointChoice::Kind::last;
   if (last && from.weights == "automatic") return;
-  throw user_error("--from {} is a file of weights, which has no checkpoints or averages to choose from; leave out {}",
-                   printable(from.run), last ? "--weights" : "--checkpoint");
+  std::error_code none;
+  throw user_error("--from {} is a {} of weights, which has no checkpoints or averages to choose from; leave out {}",
+                   printable(from.run), fs::is_directory(from.run, none) ? "folder" : "file",
+                   last ? "--weights" : "--checkpoint");
 }
 
-void refuse_other_tensors(const SafetensorsReader& file, const ParameterSet& parameters) {
-  const auto refuse = [&](const std::string& difference) {
-    throw user_error(
-        "--from {}: the weights do not fit the recipe's model: {}; set the keys of model as they were for these "
-        "weights",
-        printable(file.path()), difference);
-  };
-  for (const Parameter& p : parameters.all()) {
-    const TensorEntry* const entry = file.find(p.name);
-    if (entry == nullptr) refuse(fmt::format("{} {} is missing there", p.name, p.shape.text()));
-    if (!(entry->shape == p.shape))
-      refuse(fmt::format("{} is {} there and {} in the recipe", p.name, entry->shape.text(), p.shape.text()));
+// The tensors of some files by the names of parameters; save_pretrained puts "model." before them.
+class WeightFiles {
+ public:
+  WeightFiles(const std::vector<std::string>& paths, const ParameterSet& parameters) {
+    constexpr std::string_view prefix = "model.";
+    for (const std::string& path : paths) {
+      refuse_other_formats(path);
+      const SafetensorsReader& file = files_.emplace_back(path);
+      for (const TensorEntry& entry : file.entries()) {
+        const bool prefixed = entry.name.starts_with(prefix) && find(parameters, entry.name) == nullptr;
+        const std::string name = prefixed ? entry.name.substr(prefix.size()) : entry.name;
+        if (!tensors_.emplace(name, std::pair(&file, &entry)).second)
+          throw user_error("{}: holds tensor '{}', which occurs twice", printable(path), printable_beginning(name));
+      }
+    }
   }
-  for (const TensorEntry& entry : file.entries())
-    if (find(parameters, entry.name) == nullptr)
-      refuse(fmt::format("{} {} is missing in the recipe's model", printable(entry.name), entry.shape.text()));
-}
 
-// A file written by another program, or a checkpoint's. The model that reads it is the recipe's.
-LoadedRun load_file(const BeginFrom& from, const Recipe& recipe) {
+  void refuse_others(const BeginFrom& from, const ParameterSet& parameters) const {
+    const auto refuse = [&](const std::string& difference) {
+      throw user_error(
+          "--from {}: the weights do not fit the recipe's model: {}; set the keys of model as they were for these "
+          "weights",
+          printable(from.run), difference);
+    };
+    for (const Parameter& p : parameters.all()) {
+      const auto found = tensors_.find(p.name);
+      if (found == tensors_.end()) refuse(fmt::format("{} {} is missing there", p.name, p.shape.text()));
+      const Shape& shape = found->second.second->shape;
+      if (!(shape == p.shape))
+        refuse(fmt::format("{} is {} there and {} in the recipe", p.name, shape.text(), p.shape.text()));
+    }
+    for (const auto& [name, found] : tensors_)
+      if (find(parameters, name) == nullptr)
+        refuse(fmt::format("{} {} is missing in the recipe's model", printable_beginning(name),
+                           found.second->shape.text()));
+  }
+
+  // As f32, to which f64 is rounded.
+  void read(const Parameter& p) const {
+    const auto& [file, entry] = tensors_.at(p.name);
+    const bool other = entry->dtype == Dtype::f64 || entry->dtype == Dtype::bf16 || entry->dtype == Dtype::f16;
+    if (!other) return file->read(entry->name, p.master);
+    const Block memory(Device::cpu, Tensor(nullptr, entry->dtype, entry->shape).bytes());
+    const Tensor stored(memory.data(), entry->dtype, entry->shape);
+    file->read(entry->name, stored);
+    if (entry->dtype != Dtype::f64) {
+      convert_exactly(stored, p.master);
+      return;
+    }
+    std::transform(stored.as<const double>(), stored.as<const double>() + stored.count(), p.master.as<float>(),
+                   [](double value) { return static_cast<float>(value); });
+  }
+
+ private:
+  std::deque<SafetensorsReader> files_;
+  std::map<std::string, std::pair<const SafetensorsReader*, const TensorEntry*>> tensors_;
+};
+
+// Files written by another program, or a checkpoint's. The model that reads them is the recipe's.
+LoadedRun load_files(const BeginFrom& from, const std::vector<std::string>& paths, const Recipe& recipe) {
   refuse_choices(from);
-  const SafetensorsReader file(from.run);
   LoadedRun loaded;
   loaded.recipe = recipe;
   loaded.model = recipe.model->make_model();
   ParameterSet& parameters = loaded.model->parameters();
-  refuse_other_tensors(file, parameters);
+  const WeightFiles files(paths, parameters);
+  files.refuse_others(from, parameters);
   loaded.weights = Block(Device::cpu, static_cast<std::size_t>(parameters.flat_size()) * sizeof(float));
   loaded.masters = Tensor(loaded.weights.data(), Dtype::f32, {parameters.flat_size()});
   parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
   for (const Parameter& p : parameters.all()) {
-    file.read(p.name, p.master);
+    files.read(p);
     const float* values = p.master.as<const float>();
     if (!std::all_of(values, values + p.shape.count(), [](float value) { return std::isfinite(value); }))
       throw user_error("--from {}: weights of {} are not finite, so training cannot begin with them",
@@ -122,8 +225,8 @@ std::vector<Change> changes_of_model(const LoadedRun& loaded, const Recipe& reci
 }
 
 LoadedRun load_to_begin(const BeginFrom& from, const Recipe& recipe) {
-  if (is_file(from)) return load_file(from, recipe);
-  if (from.run.ends_with(".safetensors") && !std::filesystem::exists(from.run))
+  if (const std::vector<std::string> files = files_of(from); !files.empty()) return load_files(from, files, recipe);
+  if (from.run.ends_with(".safetensors") && !fs::exists(from.run))
     throw user_error("--from {}: there is no such file; give a safetensors file or the directory of a run",
                      printable(from.run));
   LoadedRun loaded = load_run(from.run, from.weights, from.checkpoint);
@@ -132,8 +235,8 @@ LoadedRun load_to_begin(const BeginFrom& from, const Recipe& recipe) {
 }
 
 std::string origin_text(const BeginFrom& from, const LoadedRun& loaded) {
-  const std::string path = std::filesystem::absolute(from.run).lexically_normal().string();
-  if (is_file(from)) return path;
+  const std::string path = fs::absolute(from.run).lexically_normal().string();
+  if (!files_of(from).empty()) return path;
   return fmt::format("{}, step {}, {} weights", path, loaded.step, loaded.averaged ? "averaged" : "last");
 }
 

@@ -11,14 +11,14 @@
 namespace longstride {
 
 struct BeginFrom {
-  std::string run;  // its directory, or a safetensors file of weights
+  std::string run;  // its directory, a safetensors file of weights, or a folder that save_pretrained has written
   CheckpointChoice checkpoint;
   std::string weights = "automatic";  // as load_run() has it
 };
 
-// For rank 0. Reads only. UserError if `from` is neither a run nor such a file, holds no whole checkpoint of this
-// choice, or has parameters with other names or shapes than the recipe's model. A file's tensors must be F32 and
-// finite.
+// For rank 0. Reads only. UserError if `from` is neither a run nor such a file or folder, holds no whole checkpoint of
+// this choice, or has parameters with other names or shapes than the recipe's model. A file's tensors must be finite;
+// they are F32, BF16, F16 or F64, which is rounded, and may have "model." before their names.
 LoadedRun load_to_begin(const BeginFrom& from, const Recipe& recipe);
 
 // "/home/me/runs/base, step 2000, averaged weights", or the file's path: what the new run records.

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "framework/core/files/files.h"
+#include "framework/core/files/inside.h"
 
 namespace longstride {
 namespace {
@@ -18,7 +19,7 @@ std::string record_path(const std::string& run, const std::string& name, int num
   const fs::path plain(name);
   const std::string numbered =
       number == 1 ? name : fmt::format("{}-{}{}", plain.stem().string(), number, plain.extension().string());
-  return (fs::path(run) / numbered).string();
+  return inside(run, numbered);
 }
 
 // Every start has an environment, and some have a recipe, so the numbers may have gaps.
@@ -39,13 +40,20 @@ int starts(const std::string& run) {
 
 void record_start(const std::string& run, const std::string& recipe, const std::string& environment) {
   const int number = starts(run) + 1, before = newest_number(run, recipe_name, number - 1);
-  if (before == 0 || read_file(record_path(run, recipe_name, before)) != recipe)
+  if (before == 0 || read_at_most(record_path(run, recipe_name, before)) != recipe)
     write_file_atomically(record_path(run, recipe_name, number), recipe);
   write_file_atomically(record_path(run, environment_name, number), environment);
 }
 
 std::string newest_record(const std::string& run, const std::string& name) {
   return record_path(run, name, std::max(1, newest_number(run, name, starts(run))));
+}
+
+void check_records(const std::string& run) {
+  for (int number = starts(run) + 1; number > 0; --number)
+    for (const char* name : {recipe_name, environment_name}) record_path(run, name, number);
+  for (const char* name : {"checkpoints", "metrics.jsonl", "evaluations.jsonl"}) inside(run, name);
+  for (const char* name : {"samples", "attention"}) folder_inside(run, name);
 }
 
 }  // namespace longstride

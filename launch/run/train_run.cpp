@@ -11,6 +11,7 @@
 #include "framework/comm/collectives.h"
 #include "framework/comm/watchdog/watchdog.h"
 #include "framework/core/errors.h"
+#include "framework/core/files/inside.h"
 #include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint.h"
@@ -155,6 +156,7 @@ void list_changes(const std::vector<Change>& changes, bool accepted, const std::
 
 // On rank 0: refuses everything that has to be refused before it changes anything in the run. Returns the run's id.
 std::string prepare_places(RunPlaces& places, const TrainRequest& request, const DataRecord& data) {
+  check_records(places.run);
   lock_places(places, request.resume);
   if (!request.resume) {
     remove_older_pictures(places.run);
@@ -238,7 +240,7 @@ void announce(const Recipe& recipe, Model& model, Communicator& comm, Device dev
 KeepSamples keeper_of_samples(const TrainRequest& request, const Dataset& dataset) {
   const SampleForm form{request.recipe.data.kind, request.recipe.model->geometry, dataset.info().rate};
   return [run = request.run, form](std::int64_t step, const Samples& samples) {
-    const fs::path folder = fs::path(run) / "samples" / fmt::format("step-{:08}", step);
+    const fs::path folder = folder_inside(run, fmt::format("samples/step-{:08}", step));
     make_folder(folder);
     return media_of(write_samples(folder, form, samples.bytes), form, samples.bytes);
   };

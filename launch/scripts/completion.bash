@@ -18,6 +18,7 @@ _longstride() {
   # Values of the option before the cursor, as in --split TEXT:{train,valid,test}.
   local values=""
   case $previous in
+    --*[!a-z0-9-]*) ;;  # a path, of which sed would make commands
     --*) values=$(sed -n "s/^  \(-.,\)\{0,1\}$previous [^ ]*:{\([^}]*\)}.*/\2/p" <<<"$help" | tr ',' ' ') ;;
   esac
   if [ -n "$values" ]; then

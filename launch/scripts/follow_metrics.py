@@ -13,10 +13,14 @@ import datetime
 import importlib
 import json
 import math
+import os
 import pathlib
 import signal
+import stat
 import sys
 import time
+
+LONGEST_LINE = 1 << 20  # bytes
 
 
 def refuse(message):
@@ -54,6 +58,15 @@ class Mlflow:
 SERVICES = {"wandb": Wandb, "mlflow": Mlflow}
 
 
+def opened(path):
+    """A file of the run. The run may be somebody else's: a link in it may lead to any file, and a pipe never end."""
+    mode = os.lstat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a folder says that it is one
+        refuse(f"{path}: is a link, which is not followed; put the file itself there" if stat.S_ISLNK(mode) else
+               f"{path}: is not a regular file; give the directory of a run")
+    return path.open("rb")
+
+
 class Lines:
     """The whole lines of a file that grows, or is replaced by a shorter one when a run resumes."""
 
@@ -61,22 +74,27 @@ class Lines:
         self.path, self.offset, self.end = path, 0, b""  # end: the last bytes before the offset
 
     def new(self):
-        """Bytes of the lines since the last call; all of them if the file is another one."""
+        """Bytes of the lines since the last call, one by one; all of them if the file is another one."""
         try:
-            with self.path.open("rb") as file:
+            with opened(self.path) as file:
                 file.seek(self.offset - len(self.end))
                 if file.read(len(self.end)) != self.end:
-                    file.seek(0)
                     self.offset, self.end = 0, b""
-                content = file.read()
+                while True:
+                    file.seek(self.offset)
+                    content = file.read(LONGEST_LINE)
+                    whole = content[:content.rfind(b"\n") + 1]
+                    if not whole and len(content) == LONGEST_LINE:
+                        refuse(f"{self.path}: has a line of more than {LONGEST_LINE} bytes, which is no line of metrics")
+                    if not whole:
+                        return
+                    self.offset += len(whole)
+                    self.end = (self.end + whole)[-4096:]
+                    yield from whole.splitlines()
         except FileNotFoundError:
-            return []
+            return
         except OSError as error:
             refuse(f"{self.path}: cannot be read: {error.strerror}")
-        whole = content[:content.rfind(b"\n") + 1]
-        self.offset += len(whole)
-        self.end = (self.end + whole)[-4096:]
-        return whole.splitlines()
 
 
 def figure(value):
@@ -127,7 +145,8 @@ class Follower:
 
 def environment_of(run):
     try:
-        environment = json.loads((run / "environment.json").read_text())
+        with opened(run / "environment.json") as file:
+            environment = json.loads(file.read(LONGEST_LINE).decode())
     except (OSError, ValueError, RecursionError):
         return {}
     return environment if isinstance(environment, dict) else {}

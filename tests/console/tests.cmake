@@ -10,3 +10,9 @@ else()
 endif()
 set_tests_properties(console.report_script PROPERTIES LABELS fast TIMEOUT 60
   SKIP_REGULAR_EXPRESSION "skipped: there is")
+find_program(LONGSTRIDE_BASH NAMES bash NO_CACHE)
+if(LONGSTRIDE_BASH)
+  add_test(NAME console.completion COMMAND ${LONGSTRIDE_BASH} ${CMAKE_CURRENT_LIST_DIR}/completion.sh
+    ${PROJECT_SOURCE_DIR}/launch/scripts/completion.bash $<TARGET_FILE:longstride>)
+  set_tests_properties(console.completion PROPERTIES LABELS fast TIMEOUT 60)
+endif()

@@ -195,17 +195,16 @@ TEST_F(Continued, CheckpointsThatCannotBeReadAreNotOverlooked) {
   fs::permissions(dir / "run/checkpoints", fs::perms::owner_all);
 }
 
-// Root, too, meets folders that cannot be read: on a file server that fails, or in a circle of links.
-TEST_F(Continued, FoldersThatCannotBeReadEndACommandWithASentence) {
+// A folder of a run is no link, in a circle or to another folder.
+TEST_F(Continued, FoldersThatAreLinksEndACommandWithASentence) {
   const auto in_a_circle = [&](const char* folder) {
     fs::remove_all(dir / folder);
     fs::create_symlink(fs::path(folder).filename(), dir / folder);
   };
   in_a_circle("run/samples");
-  expect_refused({"report", "run"}, {"run/samples: cannot read the folder: Too many levels of symbolic links"});
+  expect_refused({"report", "run"}, {"run/samples: is a link, and links within a run are not followed"});
   in_a_circle("run/checkpoints");
-  const std::string sentence =
-      "run: its checkpoints cannot be read: Too many levels of symbolic links; choose another run";
+  const std::string sentence = "run/checkpoints: is a link, and links within a run are not followed";
   expect_refused({"eval", "run"}, {sentence});
   expect_refused({"report", "run"}, {sentence});
   expect_refused({"train", "r.yaml", "--run", "run", "--resume"}, {sentence});

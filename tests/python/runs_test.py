@@ -3,9 +3,11 @@ import hashlib
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import shutil
 import struct
+import time
 import unittest
 import warnings
 
@@ -147,7 +149,14 @@ class Runs(unittest.TestCase):
             ("context: 64", "context: 64\n  objective: masked", 'data has a key "objective"'),
             ("name: \"small\"", "name: small\nobjective: masked", 'has a key "objective"'),
             ("name: \"small\"", "name: [small", "the recipe is not YAML"),
-            ("name: \"small\"", "name: !!python/object/apply:os.abort []", "the recipe is not YAML"),
+            ("name: \"small\"", "name: !!python/object/apply:os.abort []", "the recipe has a tag; recipes have none"),
+            ("name: \"small\"", "name: &a small\nreproduces: *a", "the recipe has an anchor or alias; recipes have none"),
+            ("name: \"small\"", "name: " + "[" * 1000, "the recipe has more than 10000 values or 16 levels"),
+            ("name: \"small\"", "name: [" + "1," * 20000 + "1]", "the recipe has more than 10000 values"),
+            ("name: \"small\"", "name: small\nname: other", "the recipe has a key twice"),
+            ("name: \"small\"", "name: " + "9" * 5000, "the recipe is not YAML"),
+            ("heads: 2", "heads: 2026-99-99", "'heads' is \"2026-99-99\", but must be a whole number"),
+            ("heads: 2", "heads: 1:2", "'heads' is \"1:2\", but must be a whole number"),
             ("context: 64", "context: 65", "tensor \"embedding.position.0.weight\" is torch.float32 (8, 24)"),
             ("layers: 2", "layers: 3", "does not hold each element of 'layers.2.attention_norm.weight' (24,)"),
             ("layers: 2", "layers: 1", "holds tensor \"layers.1."),
@@ -160,6 +169,64 @@ class Runs(unittest.TestCase):
 
             self.rewrite(run, change)
             self.refused(message, lambda run=run: longstride.load(run, checkpoint=60))
+
+    def test_what_looks_like_a_date_is_text(self):
+        run = self.copied()
+        self.rewrite(run, lambda state: state.update(recipe=state["recipe"].replace('"small"', "2026-99-99")))
+        self.assertEqual(longstride.load(run, checkpoint=60).origin["step"], 60)
+        command("eval", run, "--checkpoint", 60, "--device", "cpu", folder=self.folder)
+
+    def test_aliases_that_multiply_are_refused_at_once(self):
+        levels = "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 40))
+        run = self.copied()
+        self.rewrite(run, lambda state: state.update(recipe="a0: &a0 [x, x]\n" + levels))
+        began = time.monotonic()
+        self.refused("the recipe has an anchor or alias", lambda: longstride.load(run, checkpoint=60))
+        self.assertLess(time.monotonic() - began, 5)
+
+    def test_links_and_devices_in_a_run_are_not_read(self):
+        for target in ("/dev/zero", str(self.folder / "run/checkpoints/step-00000060/state.json"), "nowhere"):
+            run = self.copied()
+            state = run / "checkpoints/step-00000060/state.json"
+            state.unlink()
+            state.symlink_to(target)
+            self.refused("state.json: is a link, and links within", lambda: longstride.load(run, checkpoint=60))
+        state.unlink()
+        os.mkfifo(state)
+        self.refused("state.json: is not a regular file", lambda: longstride.load(run, checkpoint=60))
+        state.unlink()
+        with open(state, "wb") as file:
+            file.truncate(6 << 30)
+        self.refused("state.json: has more than 8388608 bytes", lambda: longstride.load(run, checkpoint=60))
+        for name in ("checkpoints", "checkpoints/step-00000040", "checkpoints/step-00000020/ema.safetensors"):
+            run = self.copied()
+            shutil.move(run / name, run / "aside")
+            (run / name).symlink_to(run / "aside")
+            self.refused(": is a link, and links within", lambda: longstride.load(run, checkpoint=20))
+        linked = self.folder / "linked"
+        linked.symlink_to(self.folder / "run")  # the run itself may be one
+        self.assertEqual(longstride.load(linked).origin["step"], 60)
+
+    def test_tensors_of_another_step_are_refused(self):
+        run = self.copied()
+        name, steps = "ema.safetensors", run / "checkpoints"
+        shutil.copy(steps / "step-00000020" / name, steps / "step-00000060" / name)
+        content = (steps / "step-00000060" / name).read_bytes()
+        digest = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        self.rewrite(run, lambda state: state["files"].update({name: digest}))
+        message = "ema.safetensors: holds tensors of step"
+        self.refused(message, lambda: longstride.load(run, checkpoint=60))
+        self.assertIn(message, command("eval", run, "--checkpoint", 60, folder=self.folder, fails=True))
+
+    def test_a_file_of_holes_is_refused_unread(self):
+        run = self.copied()
+        path = run / "checkpoints/step-00000060/optimizer-00000-of-00001.safetensors"
+        with open(path, "r+b") as file:
+            file.truncate(1 << 42)
+        self.rewrite(run, lambda state: state["files"][path.name].update(bytes=1 << 42))
+        message = "of its 4398046511104 bytes next to none are stored; copy it again"
+        self.refused(message, lambda: longstride.load(run, checkpoint=60))
+        self.assertIn(message, command("eval", run, "--checkpoint", 60, folder=self.folder, fails=True))
 
     def test_the_best_is_the_newest_of_the_lowest_losses_over_as_many_bytes_as_the_newest(self):
         for losses, sizes, best in [((2.0, 1.0, 3.0), (9, 9, 9), 40), ((1.0, 1.0, 3.0), (9, 9, 9), 40),

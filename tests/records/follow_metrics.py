@@ -188,6 +188,24 @@ class FollowMetrics(unittest.TestCase):
         self.assertEqual(follower.returncode, 2)
         self.assertEqual(self.calls()[-1], ["finish"])
 
+    def test_somebody_elses_run_leads_nowhere_else(self):
+        secret = self.dir / "secret"
+        secret.write_text(step_line(1))
+        self.metrics.symlink_to(secret)
+        self.assertEqual(self.follow("run", "--to", "wandb", "--once", code=2),
+                         "longstride: run/metrics.jsonl: is a link, which is not followed; put the file itself there\n")
+        self.metrics.unlink()
+        os.mkfifo(self.run_dir / "environment.json")
+        self.append(step_line(1))
+        self.assertIn("environment.json: is not a regular file", self.follow("run", "--to", "wandb", "--once", code=2))
+        (self.run_dir / "environment.json").unlink()
+        for name in ("environment.json", "metrics.jsonl"):
+            with open(self.run_dir / name, "ab") as file:
+                file.truncate(6 << 30)
+        self.assertIn("metrics.jsonl: has a line of more than 1048576 bytes",
+                      self.follow("run", "--to", "wandb", "--once", code=2))
+        self.assertEqual(self.logged(), [(1, ["train/loss", "train/lr"])])
+
     def test_mistakes_are_one_sentence(self):
         self.assertEqual(self.follow("none", "--to", "wandb", code=2),
                          "longstride: none: is not a directory; give the directory of a run\n")

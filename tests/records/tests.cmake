@@ -1,5 +1,6 @@
 # What a run records about itself, and the script that logs it to other services, with stand-ins for these.
-longstride_tests(records USES launch LINK ${json} TOGETHER TrainingSamples RunHistory RunId COMMAND longstride)
+longstride_tests(records USES launch LINK ${json} TOGETHER TrainingSamples RunHistory RunId ForeignRun COMMAND longstride
+  SLOW ForeignRun.JsonOfOtherTypes* ForeignRun.HugeFiles*)
 # Preloaded into a command, a disk that lacks what some disks lack. A sanitizer must be the first library.
 if(NOT LONGSTRIDE_SANITIZE)
   add_library(poor_disk MODULE ${CMAKE_CURRENT_SOURCE_DIR}/support/poor_disk.cpp)

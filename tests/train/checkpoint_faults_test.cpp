@@ -137,7 +137,7 @@ TEST_F(CheckpointFaults, GarbageInPlaceOfTheStateIsNoticed) {
     EXPECT_EQ(complaint(), fmt::format("/state.json: {}", wanted));
   }
   write_file_atomically(path("state.json"), "{\"format\":" + std::string(1'000'000, '['));
-  EXPECT_EQ(complaint(), "/state.json: is not the state of a checkpoint");
+  EXPECT_EQ(complaint(), "/state.json: is not a JSON object");
 }
 
 TEST_F(CheckpointFaults, AFalseStateIsNoticed) {

@@ -8,7 +8,7 @@ namespace longstride {
 
 class AppendFile {
  public:
-  // Opens the file, or creates it if it does not exist.
+  // Opens the file, or creates it if it does not exist. UserError if it is a link.
   explicit AppendFile(std::string path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;

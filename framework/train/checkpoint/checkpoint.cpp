@@ -11,8 +11,10 @@
 #include "framework/core/device/memory.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/files/inside.h"
 #include "framework/core/files/safetensors.h"
 #include "framework/core/files/sha256.h"
+#include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint_files.h"
 #include "framework/train/checkpoint/checkpoint_state.h"
 #include "framework/train/checkpoint/checkpoint_streams.h"
@@ -32,21 +34,32 @@ std::vector<std::string> files_of(const CheckpointManifest& manifest, const std:
   return names;
 }
 
-void check_file(const std::string& path, const FileDigest& digest, Verify depth) {
+// Weights of one checkpoint and state of another are each whole.
+void check_step(const std::string& path, std::int64_t step) {
+  const SafetensorsReader reader(path);
+  const auto written = reader.metadata().find("step");
+  if (written == reader.metadata().end() || written->second == std::to_string(step)) return;
+  throw user_error("{}: holds tensors of step {}, but the checkpoint is of step {}; copy the checkpoint again", path,
+                   printable_beginning(written->second), step);
+}
+
+void check_file(const std::string& path, const FileDigest& digest, std::int64_t step, Verify depth) {
   const std::uint64_t bytes = InputFile(path).size();
   if (bytes != digest.bytes) throw user_error("{}: holds {} bytes, but {} were written", path, bytes, digest.bytes);
-  if (depth == Verify::checksums && sha256_of_file(path) != digest.sha256)
-    throw user_error("{}: its content does not match its checksum", path);
+  if (depth != Verify::checksums) return;
+  if (is_hollow(path)) throw user_error("{}: of its {} bytes next to none are stored; copy it again", path, bytes);
+  if (sha256_of_file(path) != digest.sha256) throw user_error("{}: its content does not match its checksum", path);
+  if (path.ends_with(".safetensors")) check_step(path, step);
 }
 
 // Checks several files at a time, with a fixed limit on threads.
-void check_files(const std::string& directory, const std::map<std::string, FileDigest>& files, Verify depth) {
+void check_files(const std::string& directory, const CheckpointManifest& manifest, Verify depth) {
   constexpr std::size_t most_threads = 16;
   std::atomic<std::size_t> next = 0;
-  const std::vector<std::pair<std::string, FileDigest>> all(files.begin(), files.end());
+  const std::vector<std::pair<std::string, FileDigest>> all(manifest.files.begin(), manifest.files.end());
   const auto check = [&] {
     for (std::size_t i = next++; i < all.size(); i = next++)
-      check_file(directory + "/" + all[i].first, all[i].second, depth);
+      check_file(inside(directory, all[i].first), all[i].second, manifest.state.step, depth);
   };
   std::vector<std::future<void>> threads;
   while (threads.size() < std::min(all.size(), most_threads)) threads.push_back(std::async(std::launch::async, check));
@@ -54,10 +67,15 @@ void check_files(const std::string& directory, const std::map<std::string, FileD
   for (std::future<void>& thread : threads) thread.get();
 }
 
+CheckpointManifest read_manifest(const std::string& directory) {
+  const std::string path = inside(directory, checkpoint_names::state);
+  return parse_manifest(read_at_most(path), path);
+}
+
 // The UserError says what is missing or damaged.
 CheckpointManifest verified(const std::string& directory, std::int64_t step, Verify depth) {
   const std::string state_path = directory + "/" + checkpoint_names::state;
-  const CheckpointManifest manifest = parse_manifest(read_file(state_path), state_path);
+  const CheckpointManifest manifest = read_manifest(directory);
   if (manifest.version > checkpoint_version) return manifest;
   if (manifest.state.step != step)
     throw user_error("{}: is of step {}, not of the step in the directory's name", state_path, manifest.state.step);
@@ -65,9 +83,9 @@ CheckpointManifest verified(const std::string& directory, std::int64_t step, Ver
     throw user_error("{}: does not list {}", state_path, checkpoint_names::model);
   if (files_of(manifest, checkpoint_names::optimizer).empty())
     throw user_error("{}: does not list the optimizer's moments", state_path);
-  check_files(directory, manifest.files, depth);
+  check_files(directory, manifest, depth);
   if (depth == Verify::weights)
-    check_file(directory + "/" + checkpoint_names::model, manifest.files.at(checkpoint_names::model),
+    check_file(directory + "/" + checkpoint_names::model, manifest.files.at(checkpoint_names::model), step,
                Verify::checksums);
   return manifest;
 }
@@ -110,9 +128,8 @@ std::vector<std::int64_t> by_valid_loss(const std::string& run, std::int64_t new
   std::vector<CheckpointState> scored;  // ascending in step
   for (const std::int64_t step : checkpoint_steps(run)) {
     if (step > newest) break;
-    const std::string path = checkpoint_directory(run, step) + "/" + checkpoint_names::state;
     try {
-      const CheckpointState state = parse_manifest(read_file(path), path).state;
+      const CheckpointState state = read_manifest(checkpoint_directory(run, step)).state;
       if (state.step == step && state.valid_loss) scored.push_back(state);
     } catch (const UserError& error) {
       skipped.emplace_back(step, error.what());
@@ -157,8 +174,7 @@ WholeCheckpoint whole_of_step(const std::string& run, std::int64_t step, std::ve
 
 // Whether the data of the run had an empty validation split.
 bool validates_nothing(const std::string& run, std::int64_t step) try {
-  const std::string path = checkpoint_directory(run, step) + "/" + checkpoint_names::state;
-  const DataRecord data = parse_manifest(read_file(path), path).state.data;
+  const DataRecord data = read_manifest(checkpoint_directory(run, step)).state.data;
   const auto valid = data.find("valid");
   return valid != data.end() && valid->second == Sha256().hex();
 } catch (const UserError&) {  // a damaged checkpoint does not say
@@ -233,7 +249,7 @@ std::optional<std::int64_t> newest_whole_step(const std::string& run, bool warn)
 std::vector<std::int64_t> checkpoint_steps(const std::string& run) {
   std::vector<std::int64_t> steps;
   std::error_code error;
-  const std::vector<std::string> entries = entries_of(checkpoints_directory(run), error);
+  const std::vector<std::string> entries = entries_of(inside(run, "checkpoints"), error);
   if (error)
     throw user_error("{}: its checkpoints cannot be read: {}; {}choose another run", run, error.message(),
                      error == std::errc::permission_denied ? "change its permissions or " : "");
@@ -243,8 +259,9 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& run) {
     const bool number = digits.size() >= 8 && digits.size() <= 18 &&
                         std::all_of(digits.begin(), digits.end(), [](char c) { return '0' <= c && c <= '9'; });
     // Accepts only names that this program writes: step-000000001000 would be a second directory for the same step.
-    if (number && checkpoint_directory(run, std::stoll(digits)).ends_with("/" + name))
-      steps.push_back(std::stoll(digits));
+    if (!number || !checkpoint_directory(run, std::stoll(digits)).ends_with("/" + name)) continue;
+    inside(run, "checkpoints/" + name);
+    steps.push_back(std::stoll(digits));
   }
   std::sort(steps.begin(), steps.end());
   return steps;

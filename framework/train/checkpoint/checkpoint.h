@@ -11,9 +11,10 @@
 //                                         and rows of the global batch, "<name>[begin:end]", in the type in which
 //                                         training has them; only when the model has states. Every rank writes its own
 //                                         rows; another number of ranks reads them all
-//   state.json                            run id, step, seed ..., size and SHA-256 of every other file and of itself
-// A checkpoint is whole when every byte matches state.json. All tensors are in host memory; the other files have the
-// type of the flat buffers (F32; F64 in tests).
+//   state.json                            run id, step, seed, recipe ..., size and SHA-256 of every other file and of
+//                                         itself
+// A checkpoint is whole when every byte matches state.json, and all files are of its step; no link in RUN is followed.
+// All tensors are in host memory; the other files have the type of the flat buffers (F32; F64 in tests).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -84,7 +85,7 @@ struct TrainingTensors {
 };
 
 // Steps that have a checkpoint directory, ascending, whole or not; empty when there is none. UserError if the
-// checkpoints of `run` cannot be listed, so that some would be missed.
+// checkpoints of `run` cannot be listed, so that some would be missed, or if one of these directories is a link.
 std::vector<std::int64_t> checkpoint_steps(const std::string& run);
 
 // The steps that have a validation loss, the lowest first and of equals the newest. Leaves out steps after `newest`,

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "framework/core/errors.h"
+#include "framework/core/files/inside.h"
 #include "framework/core/files/temporaries.h"
 #include "framework/train/checkpoint/checkpoint_state.h"
 #include "framework/train/checkpoint/checkpoint_streams.h"
@@ -229,7 +230,7 @@ CheckpointShare share_of_owner(int rank, int ranks, const std::vector<FlatRange>
 }
 
 void create_checkpoints_directory(const std::string& run) {
-  const std::string all = checkpoints_directory(run);
+  const std::string all = inside(run, "checkpoints");
   std::error_code error;
   fs::create_directories(all, error);
   if (error) throw user_error("{}: cannot create the directory: {}", all, error.message());
@@ -238,7 +239,8 @@ void create_checkpoints_directory(const std::string& run) {
 std::unique_ptr<AtomicDirectory> begin_checkpoint(const std::string& run, std::int64_t step) {
   create_checkpoints_directory(run);
   remove_temporaries(checkpoints_directory(run));
-  return std::make_unique<AtomicDirectory>(checkpoint_directory(run, step));
+  const fs::path directory = checkpoint_directory(run, step);
+  return std::make_unique<AtomicDirectory>(inside(checkpoints_directory(run), directory.filename().string()));
 }
 
 namespace {

@@ -7,13 +7,13 @@
 
 #include "framework/core/errors.h"
 #include "framework/core/files/sha256.h"
+#include "framework/core/text/json.h"
 
 namespace longstride {
 namespace {
 
 using nlohmann::json;
 
-constexpr int max_depth = 8;
 constexpr const char* format_name = "longstride checkpoint";
 
 json optional_number(const std::optional<double>& value) {
@@ -92,12 +92,7 @@ class Keys {
 };
 
 json parse_object(const std::string& text, const std::string& path) {
-  // Deep nesting can only be garbage, and computing its checksum would exhaust the stack.
-  const auto shallow = [&](int depth, json::parse_event_t, json&) {
-    if (depth > max_depth) throw user_error("{}: is not the state of a checkpoint", path);
-    return true;
-  };
-  json object = json::parse(text, shallow, false);
+  json object = parse_json(text);
   if (!object.is_object()) throw user_error("{}: is not a JSON object", path);
   if (object.value("format", json()) != format_name) throw user_error("{}: is not the state of a checkpoint", path);
   if (object.value("checksum", json()) != checksum_of(object))

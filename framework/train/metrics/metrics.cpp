@@ -1,6 +1,7 @@
 #include "framework/train/metrics/metrics.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,10 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <system_error>
 
 #include "framework/core/files/files.h"
+#include "framework/core/files/inside.h"
+#include "framework/core/text/json.h"
 
 namespace longstride {
 namespace {
@@ -22,7 +24,7 @@ using Line = nlohmann::ordered_json;
 
 // The step of a line; -1 for a line that this program did not write in full, such as one that a crash has cut short.
 std::int64_t step_of(const std::string& line) {
-  const auto object = nlohmann::json::parse(line, nullptr, false);
+  const auto object = parse_json(line);
   if (!object.is_object()) return -1;
   const auto step = object.find("step");
   return step != object.end() && step->is_number_integer() ? step->get<std::int64_t>() : -1;
@@ -31,14 +33,22 @@ std::int64_t step_of(const std::string& line) {
 // Returns `path`.
 std::string keep_lines_until(std::string path, std::int64_t last_step) {
   if (!std::filesystem::exists(path)) return path;
-  const std::string content = read_file(path);
-  std::istringstream lines(content);
-  std::string kept;
-  for (std::string line; std::getline(lines, line);) {
-    const std::int64_t step = step_of(line);
-    if (last_step > 0 && 0 <= step && step <= last_step) kept += line + '\n';
-  }
-  if (kept != content) write_file_atomically(path, kept);
+  std::uint64_t kept = 0;
+  bool dropped = false;
+  const auto keeps = [&](const std::string& line) {
+    const std::int64_t step = last_step > 0 ? step_of(line) : -1;
+    return 0 <= step && step <= last_step;
+  };
+  const std::int64_t foreign =
+      for_each_line(path, [&](const std::string& line) { keeps(line) ? kept += line.size() + 1 : dropped = true; });
+  if (foreign > 0 && last_step > 0)
+    spdlog::warn("{}:{}: is too long for a line of metrics; it is dropped with all that follows", path, foreign);
+  if (!dropped && foreign == 0 && kept == InputFile(path).size()) return path;
+  AtomicFile file(path);
+  for_each_line(path, [&](const std::string& line) {
+    if (const std::string whole = line + '\n'; keeps(line)) file.write(whole.data(), whole.size());
+  });
+  file.commit();
   return path;
 }
 
@@ -69,7 +79,7 @@ std::optional<std::int64_t> peak_host_bytes() {
 }
 
 MetricsWriter::MetricsWriter(const std::string& run, std::int64_t resumed_step)
-    : events_(run, resumed_step + 1), lines_(keep_lines_until(run + "/metrics.jsonl", resumed_step)) {}
+    : events_(run, resumed_step + 1), lines_(keep_lines_until(inside(run, "metrics.jsonl"), resumed_step)) {}
 
 void MetricsWriter::write(const StepMetrics& m) {
   Line line = {{"step", m.step},

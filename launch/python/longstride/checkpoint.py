@@ -6,6 +6,7 @@ weights and, if the run keeps their average, ema*.safetensors.
 import hashlib
 import json
 import math
+import os
 import pathlib
 import re
 import warnings
@@ -13,7 +14,7 @@ import warnings
 import torch
 
 from .model.keys import UserError, as_whole, shown
-from .tensors import pairs_once, read_tensors
+from .tensors import inside, is_hollow, open_file, pairs_once, parts_of, read_file
 
 NEWEST_VERSION = 4
 STEP = re.compile(r"step-([0-9]{8,18})")
@@ -40,11 +41,10 @@ class State:
 
     def __init__(self, path):
         self.path = path
+        content = read_file(path)
         try:
-            text = path.read_bytes().decode("utf-8")
+            text = content.decode("utf-8")
             self.values = json.loads(text, object_pairs_hook=pairs_once, parse_int=Number, parse_float=Number)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError):
             raise UserError(f"{path}: is not a JSON object") from None
         if not isinstance(self.values, dict) or self.values.get("format") != "longstride checkpoint":
@@ -101,30 +101,36 @@ def directory_of(run, step):
 
 def steps_of(run):
     """Steps that have a checkpoint directory, ascending."""
-    folder = pathlib.Path(run) / "checkpoints"
+    folder = inside(run, "checkpoints")
     found = [int(match[1]) for match in map(STEP.fullmatch, (p.name for p in folder.glob("step-*"))) if match]
-    return sorted(step for step in set(found) if directory_of(run, step).is_dir())
+    return sorted(step for step in set(found) if inside(run, "checkpoints", directory_of(run, step).name).is_dir())
 
 
-def check_file(path, digest):
+def check_file(path, digest, step):
     try:
-        size = path.stat().st_size
-        if size != int(digest["bytes"]):
-            raise UserError(f"{path}: holds {size} bytes, but {digest['bytes']} were written")
-        sha = hashlib.sha256()
-        with open(path, "rb") as file:
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != int(digest["bytes"]):
+                raise UserError(f"{path}: holds {size} bytes, but {digest['bytes']} were written")
+            if is_hollow(file, size):
+                raise UserError(f"{path}: of its {size} bytes next to none are stored; copy it again")
+            sha = hashlib.sha256()
             for piece in iter(lambda: file.read(1 << 20), b""):
                 sha.update(piece)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     if sha.hexdigest() != digest["sha256"]:
         raise UserError(f"{path}: its content does not match its checksum")
+    written = parts_of(path)[1].get("step", str(step)) if path.suffix == ".safetensors" else str(step)
+    if written != str(step):
+        raise UserError(f"{path}: holds tensors of step {shown(written)}, but the checkpoint is of step {step}; copy the "
+                        "checkpoint again")
 
 
 def verified(run, step):
     """The state of a checkpoint of which every file is whole. A UserError says what is missing or damaged."""
     directory = directory_of(run, step)
-    state = State(directory / "state.json")
+    state = State(inside(directory, "state.json"))
     if state.later:
         return state
     if state.step != step:
@@ -134,7 +140,7 @@ def verified(run, step):
     if not state.files_of("optimizer-"):
         raise UserError(f"{state.path}: does not list the optimizer's moments")
     for name, digest in state.files.items():
-        check_file(directory / name, digest)
+        check_file(inside(directory, name), digest, step)
     return state
 
 
@@ -150,7 +156,7 @@ def steps_by_valid_loss(run, steps):
     scored = []
     for step in steps:
         try:
-            state = State(directory_of(run, step) / "state.json")
+            state = State(inside(directory_of(run, step), "state.json"))
         except UserError as error:
             warnings.warn(f"the checkpoint of step {step} is skipped: {error}", stacklevel=2)
             continue
@@ -211,22 +217,26 @@ def choose(run, checkpoint="last"):
     raise UserError(f"{run}: none of its {len(steps)} checkpoints is complete; start the run again")
 
 
-def joined(parts, shapes, directory, dtype=torch.float32):
-    """Whole tensors, from shards of which each has some, and of others a range of elements, "name[begin:end]"."""
+def joined(parts, shapes, directory, dtype=torch.float32, stored=(torch.float32,)):
+    """Whole tensors, from shards of which each has some, and of others a range of elements, "name[begin:end]".
+
+    A part is read, one at a time, once it is known to fit. `stored`: the types that it may have.
+    """
     made = {name: torch.empty(shape, dtype=dtype) for name, shape in shapes.items()}
     read = {name: [] for name in shapes}
-    for name, tensor in parts:
+    for part in parts:
+        name = part.name
         match = None if name in shapes else RANGE.fullmatch(name)
         target = match[1] if match else name
         if target not in shapes:
-            raise UserError(f"{directory}: holds tensor {shown(name)} {tuple(tensor.shape)}, which the model lacks")
+            raise UserError(f"{directory}: holds tensor {shown(name)} {part.shape}, which the model lacks")
         whole = math.prod(shapes[target])
         begin, end = (int(match[2]), int(match[3])) if match else (0, whole)
-        fits = begin < end <= whole and tuple(tensor.shape) == ((end - begin,) if match else shapes[target])
-        if not fits or tensor.dtype != dtype:
-            raise UserError(f"{directory}: tensor {shown(name)} is {tensor.dtype} {tuple(tensor.shape)}, but the "
+        fits = begin < end <= whole and part.shape == ((end - begin,) if match else shapes[target])
+        if not fits or part.dtype not in stored:
+            raise UserError(f"{directory}: tensor {shown(name)} is {part.dtype} {part.shape}, but the "
                             f"model's '{target}' is {dtype} {shapes[target]}")
-        made[target].view(-1)[begin:end] = tensor.reshape(-1)
+        made[target].view(-1)[begin:end] = part.read().reshape(-1)
         read[target].append((begin, end))
     for name, shape in shapes.items():
         at = 0
@@ -244,4 +254,4 @@ def read_weights(directory, state, average, shapes):
     files = state.files_of("ema") if average else ["model.safetensors"]
     if not files:
         raise UserError(f"{directory}: holds no running average of the weights; use weights=\"last\"")
-    return joined([part for name in files for part in read_tensors(directory / name).items()], shapes, directory)
+    return joined([part for name in files for part in parts_of(directory / name)[0]], shapes, directory)

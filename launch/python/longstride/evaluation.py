@@ -6,7 +6,7 @@ import torch
 
 from .model.decoder import START
 from .model.keys import UserError, as_whole, shown
-from .tensors import path_of
+from .tensors import open_file, path_of
 
 
 class Evaluation:
@@ -168,7 +168,7 @@ def read_split(path, split="test", cross_files=False):
         raise UserError(f"split is {shown(split)}, but must be train, valid or test")
     path = path_of("path", path)
     try:
-        path.open("rb").close()
+        open_file(path).close()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     try:

@@ -6,12 +6,12 @@ import pathlib
 import torch
 
 from . import checkpoint as checkpoints
-from . import hub
+from . import hub, recipe_text
 from .kernels import attention_of, use_attention
 from .model.decoder import Decoder
 from .model.keys import Keys, UserError, shown
 from .model.settings import Settings
-from .tensors import path_of, read_tensors
+from .tensors import TYPES, parts_of, path_of, read_file
 
 KINDS = ("bytes", "cifar10", "images", "audio")
 SECTIONS = {"name", "reproduces", "unpublished", "data", "model", "train", "optimizer", "parallel"}
@@ -52,16 +52,7 @@ def settings_of(recipe, step, where):
     Every key of `data` and `model` is known or refused. Of the other sections only the windows of stages change what
     the model computes.
     """
-    try:
-        import yaml
-    except ImportError:
-        raise UserError("reading a run needs PyYAML, which this Python lacks: install it, as in pip install pyyaml"
-                        ) from None
-    try:
-        values = yaml.safe_load(recipe)
-    except (yaml.YAMLError, RecursionError):
-        raise UserError(f"{where}: the recipe is not YAML") from None
-    sections = Keys(values, where)
+    sections = Keys(recipe_text.parse(recipe, where), where)
     data, model = Keys(sections.take("data"), f"{where}: data"), sections.take("model")
     train = sections.take("train")
     for name in SECTIONS:
@@ -104,14 +95,16 @@ def from_run(run, checkpoint, weights):
 
 
 def weight_files(folder):
-    """What save_pretrained has written; that of transformers divides a large model between files, with an index."""
+    """What save_pretrained has written; that of transformers divides a large model between files, with an index.
+
+    In the cache of downloads all of them are links, which are followed.
+    """
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file() or not index.is_file():
         return [whole]
+    content = read_file(index)
     try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except OSError as error:
-        raise UserError(f"{index}: cannot be read: {error.strerror}") from None
+        names = set(json.loads(content.decode("utf-8"))["weight_map"].values())
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         names = {None}
     if not all(isinstance(name, str) and checkpoints.FILE.fullmatch(name) for name in names):
@@ -124,22 +117,20 @@ def from_pretrained(folder, checkpoint, weights):
         raise UserError(f"{folder}: is written by save_pretrained and holds one set of weights; leave checkpoint and "
                         "weights out")
     path = folder / "config.json"
+    content = read_file(path)
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        config = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError):
         raise UserError(f"{path}: is not JSON") from None
     if not isinstance(config, dict) or config.get("model_type") != "longstride":
         raise UserError(f"{path}: is not of a model that Longstride wrote")
 
     def read(shapes):
-        found = []
-        for name, tensor in (part for file in weight_files(folder) for part in read_tensors(file).items()):
-            tensor = tensor if tensor.dtype == torch.float64 else tensor.float()
-            found.append((name[len(hub.PREFIX):] if name.startswith(hub.PREFIX) else name, tensor))
-        double = any(tensor.dtype == torch.float64 for _, tensor in found)
-        return checkpoints.joined(found, shapes, folder, torch.float64 if double else torch.float32)
+        found = [part for file in weight_files(folder) for part in parts_of(file)[0]]
+        for part in found:
+            part.name = part.name[len(hub.PREFIX):] if part.name.startswith(hub.PREFIX) else part.name
+        double = any(part.dtype == torch.float64 for part in found)
+        return checkpoints.joined(found, shapes, folder, torch.float64 if double else torch.float32, TYPES.values())
 
     origin = config.get("origin")
     return Settings(config.get("settings"), f"{path}: settings"), origin if isinstance(origin, dict) else {}, read

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import stat
 import struct
 
 import torch
@@ -15,8 +16,9 @@ TYPES = {
     "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8,
 }
 NAMES = {dtype: name for name, dtype in TYPES.items()}
-MOST_HEADER = 100_000_000
+MOST_HEADER = 16 << 20
 MOST_RANK = 8
+MOST_READ = 8 << 20  # bytes of a file that is read whole
 
 
 def path_of(name, value):
@@ -29,6 +31,58 @@ def path_of(name, value):
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     return path
+
+
+def inside(folder, *parts):
+    """A path below a folder that somebody else may have made, such as a run that was downloaded.
+
+    A link below it may lead to any file of this machine, and is refused; the folder itself may be one.
+    """
+    at = pathlib.Path(folder)
+    for part in parts:
+        at = at / part
+        if at.is_symlink():
+            raise UserError(f"{at}: is a link, and links within a run are not followed, because they may lead to any "
+                            "file of this machine; move what it leads to there, or link the whole run instead")
+    return at
+
+
+def open_file(path):
+    """A regular file: a pipe is not waited for, and a device not read."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a folder says that it is one
+        raise UserError(f"{path}: is not a regular file, but a file is needed")
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
+
+
+def read_file(path):
+    """The bytes of a file of a bounded size."""
+    try:
+        with open_file(path) as file:
+            content = file.read(MOST_READ + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(content) > MOST_READ:
+        raise UserError(f"{path}: has more than {MOST_READ} bytes; this is no such file as Longstride writes")
+    return content
+
+
+def is_hollow(file, size):
+    """Whether next to nothing of an open file is stored, and the rest is a hole, which takes as long to read."""
+    if size <= 1 << 30 or not hasattr(os, "SEEK_DATA"):
+        return False
+    at = stored = 0
+    try:
+        while at < size and stored <= size // 1000:
+            data = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            at = os.lseek(file.fileno(), data, os.SEEK_HOLE)
+            stored += at - data
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # which says that only a hole is left
+            return False
+    finally:
+        os.lseek(file.fileno(), 0, os.SEEK_SET)
+    return stored <= size // 1000
 
 
 def pairs_once(pairs):
@@ -63,7 +117,7 @@ def check_entry(entry, data_bytes):
 
 
 def read_header(file, path):
-    """Descriptions by name, in the order of their data, of which the first is next in the file."""
+    """Descriptions by name, in the order of their data, of which the first is next in the file; and the metadata."""
     def wrong(what):
         return UserError(f"{path}: not a valid safetensors file: {what}")
 
@@ -81,7 +135,9 @@ def read_header(file, path):
         raise wrong(f"the header of {length} bytes is not JSON, or names a tensor twice") from None
     if not isinstance(header, dict):
         raise wrong("the header is not a JSON object")
-    header.pop("__metadata__", None)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise wrong("__metadata__ must map names to text")
     for name, entry in header.items():
         problem = check_entry(entry, size - 8 - length)
         if problem:
@@ -95,28 +151,53 @@ def read_header(file, path):
         at = entry["data_offsets"][1]
     if at != size - 8 - length:
         raise wrong(f"its tensors end at byte {at} of the data, but the file has {size - 8 - length}")
-    return ordered
+    return ordered, metadata
+
+
+def read_next(file, path, entry):
+    """The tensor of a description, whose data is next in the file."""
+    data, dtype = bytearray(entry["data_offsets"][1] - entry["data_offsets"][0]), TYPES[entry["dtype"]]
+    if file.readinto(data) != len(data):
+        raise UserError(f"{path}: ended while it was read")
+    flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+    return flat.reshape(entry["shape"])
 
 
 def parse(file, path):
     """Every tensor of an open file by name; `path` is for messages."""
-    tensors = {}
-    for name, entry in read_header(file, path).items():
-        data, dtype = bytearray(entry["data_offsets"][1] - entry["data_offsets"][0]), TYPES[entry["dtype"]]
-        if file.readinto(data) != len(data):
-            raise UserError(f"{path}: ended while it was read")
-        flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
-        tensors[name] = flat.reshape(entry["shape"])
-    return tensors
+    return {name: read_next(file, path, entry) for name, entry in read_header(file, path)[0].items()}
+
+
+class Part:
+    """A tensor of a file, which is read when it is known to fit."""
+
+    def __init__(self, path, name, entry, begin):
+        self.path, self.name, self.entry, self.begin = path, name, entry, begin + entry["data_offsets"][0]
+        self.dtype, self.shape = TYPES[entry["dtype"]], tuple(entry["shape"])
+
+    def read(self):
+        try:
+            with open_file(self.path) as file:
+                file.seek(self.begin)
+                return read_next(file, self.path, self.entry)
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read: {error.strerror}") from None
+
+
+def parts_of(path):
+    """The tensors of a file, unread; and its metadata."""
+    try:
+        with open_file(path) as file:
+            header, metadata = read_header(file, path)
+            begin = file.tell()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    return [Part(path, name, entry, begin) for name, entry in header.items()], metadata
 
 
 def read_tensors(path):
     """Every tensor of a file by name."""
-    try:
-        with open(path, "rb") as file:
-            return parse(file, path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    return {part.name: part.read() for part in parts_of(path)[0]}
 
 
 def write_tensors(path, tensors, metadata):
