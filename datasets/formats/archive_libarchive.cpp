@@ -11,7 +11,9 @@
 
 #include "datasets/formats/archive.h"
 #include "datasets/formats/gzip.h"
+#include "datasets/formats/zip/zip_directory.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {
@@ -33,10 +35,28 @@ std::uint64_t content_begin(const Blob& blob) {
   return at;
 }
 
+// A file that may be right, but is beyond what libarchive reads.
+UserError beyond_limits(const std::string& name, const std::string& reason) {
+  const bool window = reason.find("too much memory") != std::string::npos;
+  return user_error("{}: cannot be read here, which is no sign of damage ({}); unpack it first{}", name,
+                    window ? "its window exceeds the 128 MiB that are read" : reason,
+                    window ? ", with zstd -d --long=31" : "");
+}
+bool is_limit(const std::string& reason) {
+  for (const char* part : {"nsupported", "too much memory", "Out of memory", "Cannot allocate memory"})
+    if (reason.find(part) != std::string::npos) return true;
+  return false;
+}
+
 // libarchive reading a blob, or a stream.
 class Reader {
  public:
   explicit Reader(const Blob& blob) : Reader(&blob, nullptr) {
+    // libarchive does not compare the checksums of gzip.
+    if (recognised_format(blob) == "gzip") {
+      unpacked_ = open_gzip(blob);
+      return;
+    }
     begin_ = at_ = content_begin(blob);
     archive_read_set_seek_callback(reader_.get(), seek);
   }
@@ -45,6 +65,17 @@ class Reader {
   Reader& operator=(const Reader&) = delete;
 
   archive* get() const { return reader_.get(); }
+
+  // What libarchive was given last, and what is left of the stream, unless that is much.
+  std::string rest_of_stream() {
+    constexpr std::uint64_t much = 1 << 24;
+    std::string rest(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(given_));
+    const std::size_t before = rest.size();
+    if (stream_->left() > much) return {};
+    rest.resize(before + static_cast<std::size_t>(stream_->left()));
+    stream_->read(rest.data() + before, rest.size() - before);
+    return rest;
+  }
 
   // Bytes of the blob that libarchive has used.
   std::uint64_t used() const { return begin_ + static_cast<std::uint64_t>(archive_filter_bytes(reader_.get(), -1)); }
@@ -73,6 +104,8 @@ class Reader {
   static la_ssize_t supply(archive*, void* self, const void** out) {
     auto& a = *static_cast<Reader*>(self);
     try {
+      *out = a.buffer_.data();
+      if (a.unpacked_ != nullptr) return static_cast<la_ssize_t>(a.unpacked_->read(a.buffer_.data(), a.buffer_.size()));
       const std::uint64_t left = a.stream_ != nullptr ? a.stream_->left() : a.blob_->size() - a.at_;
       const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(a.buffer_.size(), left));
       if (a.stream_ != nullptr)
@@ -80,7 +113,7 @@ class Reader {
       else
         a.blob_->read(a.at_, a.buffer_.data(), count);
       a.at_ += count;
-      *out = a.buffer_.data();
+      if (count > 0) a.given_ = count;
       return static_cast<la_ssize_t>(count);
     } catch (...) {
       a.failure_ = std::current_exception();
@@ -98,8 +131,10 @@ class Reader {
 
   const Blob* blob_;  // or null
   ByteStream* stream_;
+  std::unique_ptr<UnsizedStream> unpacked_;  // the blob's content, if gzip has compressed it
   std::vector<std::uint8_t> buffer_;
   std::uint64_t begin_ = 0, at_ = 0;  // in the blob
+  std::size_t given_ = 0;             // bytes of the buffer
   std::exception_ptr failure_;
   std::unique_ptr<archive, Free> reader_{archive_read_new()};
 };
@@ -139,7 +174,8 @@ bool is_empty_zip(const Blob& blob) {
 class LibArchive final : public Archive {
  public:
   explicit LibArchive(const Blob& blob)
-      : archive_name_(blob.name()),
+      : blob_(&blob),
+        archive_name_(blob.name()),
         zip_(recognised_format(blob) == "zip"),
         empty_(zip_ && is_empty_zip(blob)),
         reader_(blob) {
@@ -149,7 +185,6 @@ class LibArchive final : public Archive {
     LONGSTRIDE_CHECK(archive_read_set_option(reader_.get(), "tar", "read_concatenated_archives", "1") == ARCHIVE_OK,
                      "libarchive has no option to read joined archives");
     archive_read_support_format_zip_seekable(reader_.get());  // reads the directory, so a truncated zip is refused
-    archive_read_support_filter_gzip(reader_.get());
     archive_read_support_filter_xz(reader_.get());
     archive_read_support_filter_bzip2(reader_.get());
     archive_read_support_filter_zstd(reader_.get());
@@ -168,19 +203,18 @@ class LibArchive final : public Archive {
       const Utf8Locale names(zip_);
       const int state = archive_read_next_header(reader_.get(), &entry_);
       if (state == ARCHIVE_EOF) {
-        // A tar archive ends with a mark; libarchive does not report its absence.
-        const bool zip = (archive_format(reader_.get()) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_ZIP;
-        if (!zip && archive_filter_bytes(reader_.get(), 0) == before)
-          throw user_error("{}: lacks the end mark of a tar archive, so it is cut short; copy or download it again",
-                           archive_name_);
+        check_end(before);
         return false;
       }
       // A name outside the locale's character set is only a warning; if it is given, it is unchanged.
       const bool named = state == ARCHIVE_WARN && archive_errno(reader_.get()) == EILSEQ;
       if (state != ARCHIVE_OK && !named) throw damaged();
       const bool link = archive_entry_filetype(entry_) == AE_IFLNK || archive_entry_hardlink(entry_) != nullptr;
+      const bool file = archive_entry_filetype(entry_) == AE_IFREG;
+      ++entries_;
       links_ += link ? 1 : 0;
-      if (link || archive_entry_filetype(entry_) != AE_IFREG) continue;
+      with_content_ += link || (file && archive_entry_size(entry_) > 0) ? 1 : 0;
+      if (link || !file) continue;
       take_entry();
       return true;
     }
@@ -201,6 +235,39 @@ class LibArchive final : public Archive {
   }
 
  private:
+  // before: bytes used until the end was looked for.
+  void check_end(la_int64_t before) {
+    const bool zip = (archive_format(reader_.get()) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_ZIP;
+    // A tar archive ends with a mark; libarchive does not report its absence.
+    if (!zip && archive_filter_bytes(reader_.get(), 0) == before)
+      throw user_error(
+          "{}: lacks the end mark of a tar archive, as one that is cut short; copy or download it again, or use the "
+          "folder that it unpacks to",
+          archive_name_);
+    if (!zip) return;
+    if (blob_ != nullptr)
+      compare(with_content_, files_in_zip_directory(*blob_));
+    else
+      compare(entries_, entries_of_zip_stream());
+  }
+
+  void compare(std::int64_t found, std::int64_t listed) const {
+    if (found == listed) return;
+    throw DamagedFile(user_error(
+        "{}: is a damaged zip archive ({} of the {} files in its directory are there); copy or download it again",
+        archive_name_, thousands(found), thousands(listed)));
+  }
+
+  // As its last bytes say, unless they are a comment or the number needs more bits.
+  std::int64_t entries_of_zip_stream() {
+    std::string end = reader_.rest_of_stream();
+    constexpr std::size_t size = 22, count_at = 10;
+    if (end.size() > size) end.erase(0, end.size() - size);
+    if (end.size() < size || !end.starts_with("PK\5\6")) return entries_;
+    const auto count = static_cast<std::int64_t>(number_of(std::string_view(end).substr(count_at, 2), false));
+    return count == 0xFFFF ? entries_ : count;
+  }
+
   // The name and the size of the current file.
   void take_entry() {
     const char* name = archive_entry_pathname(entry_);
@@ -244,10 +311,14 @@ class LibArchive final : public Archive {
   }
 
   DamagedFile damaged() const {
-    return DamagedFile(user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again",
-                                  member_.empty() ? archive_name_ : name_, reader_.reason()));
+    const std::string& name = member_.empty() ? archive_name_ : name_;
+    const std::string reason = reader_.reason();
+    if (is_limit(reason)) throw beyond_limits(name, reason);
+    return DamagedFile(
+        user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again", name, reason));
   }
 
+  const Blob* blob_ = nullptr;  // what is read, if not a stream
   std::string archive_name_;
   bool zip_;  // as its first bytes say
   bool empty_ = false;
@@ -256,7 +327,7 @@ class LibArchive final : public Archive {
   archive_entry* entry_ = nullptr;  // the current one
   std::string member_, name_;
   std::uint64_t left_ = 0;
-  std::int64_t links_ = 0;
+  std::int64_t entries_ = 0, links_ = 0, with_content_ = 0;  // so far; the last counts links and files
 };
 
 // libarchive's "raw" format: a compressed file is an archive of one nameless file.
@@ -283,12 +354,13 @@ class Compressed final : public UnsizedStream {
     // libarchive takes anything after the compressed content that is not more of it for the end.
     const std::uint64_t used = reader_.used();
     if (static_cast<std::size_t>(got) < most && used < blob_.size())
-      throw damaged(fmt::format("{} bytes follow its end", blob_.size() - used));
+      throw trailing_bytes(blob_.name(), blob_.size() - used, format_);
     return static_cast<std::size_t>(got);
   }
 
  private:
   DamagedFile damaged(const std::string& why) const {
+    if (is_limit(why)) throw beyond_limits(blob_.name(), why);
     return DamagedFile(
         user_error("{}: is damaged or an empty {} file ({}); copy or download it again", blob_.name(), format_, why));
   }

@@ -14,6 +14,7 @@ class AudioFile {
   virtual std::int64_t frames() const = 0;  // samples of each channel
   virtual std::int64_t rate() const = 0;    // samples per second
   virtual std::int64_t channels() const = 0;
+  virtual bool states_length() const = 0;  // false: the header has a placeholder, and all that follows is sound
   // The mean of the channels over the next frames, at most `count` of them; 0 at the end. Full scale is 1, which floats
   // may exceed. UserError if the file ends before frames() or is damaged.
   virtual std::int64_t read(float* mono, std::int64_t count) = 0;

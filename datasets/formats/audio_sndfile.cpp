@@ -8,7 +8,8 @@
 
 #include "datasets/formats/audio.h"
 #include "datasets/formats/byte_input.h"
-#include "datasets/formats/sound/second_recording.h"
+#include "datasets/formats/sound/mpeg_frames.h"
+#include "datasets/formats/sound/other_sound.h"
 #include "datasets/formats/sound/stated_length.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
@@ -30,6 +31,8 @@ class Input {
   explicit Input(const std::string& path) : blob_(path) {}
 
   const Blob& blob() const { return blob_; }
+  // From now on, the four bytes at `at` are the size of all that follows; 0: nothing changes.
+  void set_size(std::uint64_t at) { size_at_ = at; }
   // Null if libsndfile cannot read it. The result must not outlive this. An MP3 file need not state its length, which
   // libsndfile then guesses from the file's, and reads no more than that. Without an end to seek to it cannot guess,
   // and info.frames is SF_COUNT_MAX.
@@ -91,12 +94,17 @@ class Input {
       input.failure_ = std::current_exception();
       return 0;
     }
+    for (std::uint64_t byte = 0; input.size_at_ > 0 && byte < 4; ++byte)
+      if (const auto at = static_cast<sf_count_t>(input.size_at_ + byte) - input.at_; at >= 0 && at < taken)
+        static_cast<std::uint8_t*>(out)[at] =
+            static_cast<std::uint8_t>((input.blob_.size() - input.size_at_ - 4) >> (8 * byte));
     input.at_ += taken;
     return taken;
   }
 
   FileBlob blob_;
   sf_count_t at_ = 0;
+  std::uint64_t size_at_ = 0;
   bool has_end_ = true, is_text_ = false;
   std::exception_ptr failure_;
 };
@@ -104,15 +112,15 @@ class Input {
 class SoundFile final : public AudioFile {
  public:
   explicit SoundFile(const std::string& path) : path_(path), input_(path) {
-    check_complete(input_.blob());
+    const SoundLength length = check_complete(input_.blob());
+    states_length_ = length.stated;
+    input_.set_size(length.zero_at);
     file_ = input_.open(info_);
     input_.check();
     const std::string format = file_ == nullptr ? recognised_format(input_.blob()) : "";
     for (const char* packed : {"tar", "zip", "gzip", "xz", "bzip2", "zstd", "7z", "rar"})
       if (format == packed) throw user_error("{}: is packed ({}); unpack it to a folder and use that", path, format);
-    if (file_ == nullptr)
-      throw user_error("{}: cannot be read as sound ({}); use a WAV, FLAC, Ogg, AIFF or MP3 file", path,
-                       input_.problem());
+    if (file_ == nullptr) throw no_sound();
     if (info_.channels > 0 && info_.channels <= most_channels && info_.frames == SF_COUNT_MAX) count_frames();
     if (info_.frames <= 0 || info_.samplerate <= 0 || info_.channels <= 0 || info_.channels > most_channels)
       throw user_error("{}: has {} samples of {} channel(s) at {} per second, which is not sound; leave it out", path,
@@ -125,6 +133,7 @@ class SoundFile final : public AudioFile {
   std::int64_t frames() const override { return info_.frames; }
   std::int64_t rate() const override { return info_.samplerate; }
   std::int64_t channels() const override { return info_.channels; }
+  bool states_length() const override { return states_length_; }
 
   std::int64_t read(float* mono, std::int64_t count) override {
     const std::int64_t wanted = std::min<std::int64_t>(count, info_.frames - done_);
@@ -148,11 +157,27 @@ class SoundFile final : public AudioFile {
   }
 
  private:
-  // The length of a file that does not state it: of all that can be decoded.
+  UserError no_sound() const {
+    const std::string other = other_sound_format(input_.blob());
+    if (other.empty() && !named_like_other_sound(path_))
+      return user_error("{}: cannot be read as sound ({}); use a WAV, FLAC, Ogg, AIFF or MP3 file", path_,
+                        input_.problem());
+    return user_error("{}: {} is not read here; convert it first: {}", path_,
+                      other.empty() ? "this kind of sound" : other, conversion_to_flac(path_));
+  }
+
+  // The length of an MP3 file that does not state it: of all that can be decoded. That must be about all frames, since
+  // the decoder ends at what it does not understand.
   void count_frames() {
+    constexpr std::int64_t most_missing = 4 * 1152;  // of the first ones, and the decoder's delay
+    BlobWindow window(input_.blob());
+    const std::int64_t stated = samples_of_mpeg_frames(window, after_tags(window));
     std::int64_t sum = 0;
     frames_.resize(static_cast<std::size_t>(std::int64_t{1} << 14) * static_cast<std::size_t>(info_.channels));
     for (sf_count_t got; (got = sf_readf_float(file_.get(), frames_.data(), 1 << 14)) > 0;) sum += got;
+    if (sf_error(file_.get()) != SF_ERR_NO_ERROR || sum + most_missing < stated)
+      throw user_error("{}: ends or is damaged after {} of about {} samples; copy or download it again", path_,
+                       thousands(sum), thousands(std::max(sum, stated)));
     file_.reset();
     file_ = input_.open(info_);
     input_.check();
@@ -165,6 +190,7 @@ class SoundFile final : public AudioFile {
   SF_INFO info_ = {};
   OpenSound file_;
   std::int64_t done_ = 0;
+  bool states_length_ = true;
   std::vector<float> frames_;
 };
 

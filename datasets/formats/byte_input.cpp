@@ -9,6 +9,12 @@
 
 namespace longstride {
 
+DamagedFile trailing_bytes(const std::string& name, std::uint64_t count, const std::string& format) {
+  return DamagedFile(
+      user_error("{}: {} bytes follow the end of its {} content; cut them off, or copy or download it again", name,
+                 count, format));
+}
+
 void MemoryBlob::read(std::uint64_t offset, void* out, std::size_t count) const {
   if (offset > size_ || count > size_ - offset)
     throw user_error("{}: ends at byte {}, where more bytes are expected", name_, size_);
@@ -16,7 +22,8 @@ void MemoryBlob::read(std::uint64_t offset, void* out, std::size_t count) const 
 }
 
 void BlobStream::read(void* out, std::size_t count) {
-  if (count > left()) throw user_error("{}: ends {} bytes too early; the file is cut short", name(), count - left());
+  if (count > left())
+    throw user_error("{}: ends {} bytes too early; copy or download it again", name(), count - left());
   blob_.read(at_, out, count);
   at_ += count;
   if (sha_ != nullptr) sha_->update(out, count);

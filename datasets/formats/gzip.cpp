@@ -62,7 +62,11 @@ class GzipStream final : public UnsizedStream {
       if (ended_ || *state_.next_in != 0) break;
       ++state_.next_in, --state_.avail_in;
     }
-    if (!ended_) inflateReset(&state_);
+    if (ended_) return;
+    constexpr std::uint8_t first_of_member = 0x1f;
+    if (*state_.next_in != first_of_member)
+      throw trailing_bytes(blob_.name(), blob_.size() - at_ + state_.avail_in, "gzip");
+    inflateReset(&state_);
   }
 
   const Blob& blob_;

@@ -140,7 +140,7 @@ NpyHeader read_npy_header(ByteStream& stream) {
   std::size_t length = start[8] | std::size_t{start[9]} << 8;
   if (start[6] > 1) length |= std::size_t{start[10]} << 16 | std::size_t{start[11]} << 24;
   if (length > longest_header || length > stream.left())
-    throw user_error("{}: ends inside its .npy header; the file is cut short or damaged", stream.name());
+    throw user_error("{}: ends inside its .npy header; copy or save it again", stream.name());
   std::string text(length, '\0');
   stream.read(text.data(), length);
   NpyHeader header = HeaderParser(text, stream.name()).parse();
@@ -152,8 +152,8 @@ NpyHeader read_npy_header(ByteStream& stream) {
     if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes))
       throw user_error("{}: has the impossible shape {}", stream.name(), shape_text(header.shape));
   if (bytes != stream.left())
-    throw user_error("{}: the shape {} needs {} bytes, but {} follow the header; the file is cut short or damaged",
-                     stream.name(), shape_text(header.shape), bytes, stream.left());
+    throw user_error("{}: the shape {} needs {} bytes, but {} follow the header; copy or save it again", stream.name(),
+                     shape_text(header.shape), bytes, stream.left());
   return header;
 }
 

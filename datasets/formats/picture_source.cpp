@@ -21,7 +21,12 @@ constexpr std::uint64_t largest_file = std::uint64_t{256} << 20;
 constexpr std::uint64_t most_held = std::uint64_t{1} << 30;  // bytes of an archive's files in memory
 
 UserError grey_refused(const std::string& name) {
-  return user_error("{}: is grey; convert grey pictures to RGB with --grey convert, or leave them out", name);
+  return user_error("{}: is grey; convert grey pictures to RGB with --grey convert", name);
+}
+
+std::string too_large(const std::string& name, std::uint64_t bytes) {
+  return fmt::format("{}: has {} bytes, too many for a picture; remove it", name,
+                     thousands(static_cast<std::int64_t>(bytes)));
 }
 
 void give_grey(const std::uint8_t* grey, std::int64_t pixels, const PictureSource::Sink& sink) {
@@ -52,7 +57,10 @@ class PictureFiles final : public PictureSource {
     PictureDecoding decoding(rules_, sink);
     for (const std::string& path : paths_) {
       const FileBlob blob(path);
-      if (blob.size() > largest_file) throw user_error("{}: has {} bytes, too many for a picture", path, blob.size());
+      if (blob.size() > largest_file) {
+        decoding.refuse(too_large(path, blob.size()));
+        continue;
+      }
       Sha256 sha;
       Bytes file(static_cast<std::size_t>(blob.size()));
       BlobStream(blob, &sha).read(file.data(), file.size());
@@ -102,15 +110,19 @@ class ArchiveOfPictures final : public PictureSource {
       std::uint64_t held = 0;
       auto end = next;
       for (; end != members_.end() && (files.empty() || held + end->second.bytes <= most_held); ++end) {
-        if (end->second.bytes > largest_file)
-          throw user_error("{}:{}: has {} bytes, too many for a picture", blob_.name(), end->first, end->second.bytes);
+        if (end->second.bytes > largest_file) continue;
         held += end->second.bytes;
         files[end->second.entry];
       }
-      fetch(files);
+      if (!files.empty()) fetch(files);
       for (; next != end; ++next) {
-        decoding.give(std::move(files[next->second.entry]), blob_.name() + ":" + next->first);
-        progress.add(static_cast<std::int64_t>(next->second.bytes));
+        const std::string name = blob_.name() + ":" + next->first;
+        const Member& member = next->second;
+        if (member.bytes > largest_file)
+          decoding.refuse(too_large(name, member.bytes));
+        else
+          decoding.give(std::move(files[member.entry]), name);
+        progress.add(static_cast<std::int64_t>(member.bytes));
       }
     }
     decoding.finish(blob_.name());

@@ -14,14 +14,15 @@ namespace longstride {
 
 class PictureSource {
  public:
-  // Receives each picture as (row, column, channel), `bytes()` of RGB.
+  // Receives each picture as (row, column, channel), `bytes()` of RGB, or null for one that is refused.
   using Sink = std::function<void(const std::uint8_t* pixels)>;
 
   virtual ~PictureSource() = default;
   virtual std::int64_t count() const = 0;
   virtual std::int64_t bytes() const = 0;              // of its pictures as stored, the unit of progress
   virtual std::vector<std::string> files() const = 0;  // the ones it reads
-  // Passes every picture to `sink` in order, and every file read to `source`. UserError at the first that does not fit.
+  // Passes every picture to `sink` in order, and every file read to `source`. Those that do not fit
+  // are given to the rules' refusals.
   virtual void read(const Sink& sink, const std::function<void(const SourceFile&)>& source,
                     InputProgress& progress) const = 0;
 };

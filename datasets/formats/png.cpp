@@ -72,6 +72,8 @@ std::vector<std::uint8_t> pixel_chunks(const std::uint8_t* bytes, std::size_t co
 Picture read_png(const std::uint8_t* bytes, std::size_t count, const std::string& name) {
   if (count < 8 || png_sig_cmp(bytes, 0, 8) != 0)
     throw user_error("{}: is not a PNG file, judging by its first bytes", name);
+  if (count >= 16 && std::memcmp(bytes + 12, "CgBI", 4) == 0)
+    throw user_error("{}: is Apple's own variant of PNG (CgBI), which is not read; convert it to PNG first", name);
   if (count < 16 || std::memcmp(bytes + 12, "IHDR", 4) != 0) throw damaged(name, "it does not begin with its header");
   refuse_beyond_libpng(bytes, count, name);
   Picture picture;

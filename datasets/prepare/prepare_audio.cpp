@@ -10,10 +10,12 @@
 #include "datasets/formats/byte_input.h"
 #include "datasets/formats/input_files.h"
 #include "datasets/formats/mu_law.h"
+#include "datasets/formats/sound/other_sound.h"
 #include "datasets/formats/wav.h"
 #include "datasets/permutation.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/prepare.h"
+#include "datasets/prepare/refusals.h"
 #include "datasets/prepare/split_rule.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
@@ -28,7 +30,7 @@ struct Track {
   SplitId split = SplitId::train;
 };
 
-// A file that is named like sound and is none is an error, not left out.
+// A file that is named like sound and cannot be read is an error, not left out.
 bool named_like_sound(const std::string& path) {
   constexpr std::string_view extensions[] = {"wav", "rf64", "w64",  "flac", "ogg", "oga",  "opus", "mp3", "mp2",
                                              "aif", "aiff", "aifc", "au",   "snd", "nist", "sph",  "voc", "caf"};
@@ -40,7 +42,7 @@ std::vector<std::string> sound_files(const std::string& folder, bool skip_others
   LeftOut others;
   for (const std::string& path : files_under(folder)) {
     output.looked_at(0);
-    if (named_like_sound(path) || begins_like_sound(path))
+    if (named_like_sound(path) || named_like_other_sound(path) || begins_like_sound(path))
       found.push_back(path);
     else
       others.add(path);
@@ -61,13 +63,27 @@ std::vector<Track> find_tracks(const std::vector<std::string>& inputs, SplitId s
     for (std::string& path : sound_files(input, skip_others, output)) paths.push_back(std::move(path));
   }
   std::vector<Track> tracks;
+  Refusals refusals("sound files", skip_others, output.note);
+  refusals.expect(static_cast<std::int64_t>(paths.size()));
+  std::vector<std::string> unstated;
   std::int64_t sum = 0;
   for (const std::string& path : paths) {
-    const auto file = open_audio(path);
-    const double seconds = static_cast<double>(file->frames()) / static_cast<double>(file->rate());
-    tracks.push_back({path, bytes_of_files({path}), seconds, split});
+    try {
+      const auto file = open_audio(path);
+      const double seconds = static_cast<double>(file->frames()) / static_cast<double>(file->rate());
+      tracks.push_back({path, bytes_of_files({path}), seconds, split});
+      if (!file->states_length()) unstated.push_back(path);
+    } catch (const UserError& error) {
+      refusals.add(error.what());
+      continue;
+    }
     output.looked_at(sum += tracks.back().bytes);
   }
+  refusals.finish();
+  if (!unstated.empty() && output.note)
+    output.note(fmt::format("{}{}: no length in the header, as of files made by a pipe; all that follows is read",
+                            unstated[0],
+                            unstated.size() > 1 ? fmt::format(" and {} more", thousands(unstated.size() - 1)) : ""));
   return tracks;
 }
 

@@ -9,6 +9,7 @@
 #include "datasets/permutation.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/prepare.h"
+#include "datasets/prepare/refusals.h"
 #include "datasets/prepare/split_rule.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
@@ -58,8 +59,12 @@ void copy_group(const Group& group, const PictureRules& rules, DatasetWriter& wr
   std::int64_t index = 0;
   const std::int64_t bytes = rules.side * rules.side * 3;
   for (const auto& [input, source] : group.sources)
-    source->read([&](const std::uint8_t* pixels) { writer.append(split(index++), pixels, bytes); },
-                 [&](const SourceFile& file) { writer.add_source(file); }, progress);
+    source->read(
+        [&](const std::uint8_t* pixels) {
+          const SplitId to = split(index++);
+          if (pixels != nullptr && !rules.refusals->final()) writer.append(to, pixels, bytes);
+        },
+        [&](const SourceFile& file) { writer.add_source(file); }, progress);
 }
 
 // All inputs.
@@ -92,8 +97,9 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
   const SplitRule rule = SplitRule::of(config, "0.9,0.05,0.05");
   const std::vector<std::string> inputs = check_config(config);
   check_output(output.path, output.replace, inputs);
+  Refusals refusals("pictures", config.skip_others, output.note);
   const PictureRules rules = {config.side, config.convert_grey, config.skip_others, output.note,
-                              config.fit,  config.alpha,        output.progress};
+                              config.fit,  config.alpha,        output.progress,    &refusals};
   const std::array<Group, 3> groups = {open_group(config.inputs, rules), open_group(config.valid_inputs, rules),
                                        open_group(config.test_inputs, rules)};
   for (const Group& group : groups)
@@ -104,6 +110,7 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
                                    : rule.divide(groups[0].count, config.inputs[0], "pictures");
   if (!config.split.empty()) rule.check_shares(counts, config.inputs[0], "pictures");
 
+  refusals.expect(groups[0].count + groups[1].count + groups[2].count);
   DatasetInfo info;
   info.kind = DataKind::images;
   info.rows = info.columns = config.side;
@@ -119,8 +126,10 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
   });
   copy_group(groups[1], rules, writer, progress, [](std::int64_t) { return SplitId::valid; });
   copy_group(groups[2], rules, writer, progress, [](std::int64_t) { return SplitId::test; });
-  const std::string numbers =
-      fmt::format("{} train, {} valid, {} test", thousands(counts[0]), thousands(counts[1]), thousands(counts[2]));
+  refusals.finish();
+  const auto pictures = [&](SplitId s) { return thousands(writer.bytes(s) / (config.side * config.side * 3)); };
+  const std::string numbers = fmt::format("{} train, {} valid, {} test", pictures(SplitId::train),
+                                          pictures(SplitId::valid), pictures(SplitId::test));
   writer.commit((given ? "by the inputs given: " + numbers
                        : fmt::format("{}: {} by a permutation of seed {}", rule.text(), numbers, config.seed)) +
                 changes(config));

@@ -149,7 +149,7 @@ void add_files(CLI::App* kind, PrepareFilesConfig& config, const char* input, co
   kind->add_option("--test-input", config.test_inputs, "the same for test");
   kind->add_option("--split", config.split, split);
   kind->add_flag("--skip-others", config.skip_others,
-                 "skip files that cannot be read even if they are the majority of a folder or an archive");
+                 "leave out files that cannot be used, and files of other kinds even if they are the majority");
 }
 
 void add_cifar10(CLI::App& prepare, Session& session) {

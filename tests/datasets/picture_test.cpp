@@ -92,6 +92,14 @@ TEST(Png, RefusesOtherFiles) {
   expect_user_error([] { read(random_bytes(5000, 4)); }, "is not a PNG file");
 }
 
+// Files that Xcode made for phones begin with a chunk of their own.
+TEST(Png, CallsApplesVariantNoDamage) {
+  Bytes file = encode_png(4, 4, Bytes(48, 0), {});
+  const Bytes chunk = {0, 0, 0, 4, 'C', 'g', 'B', 'I', 0x50, 0, 0x20, 2, 0, 0, 0, 0};
+  file.insert(file.begin() + 8, chunk.begin(), chunk.end());
+  expect_user_error([&] { read(file); }, "a.png: is Apple's own variant of PNG (CgBI), which is not read; convert it");
+}
+
 TEST(Png, RefusesEveryTruncation) {
   const Bytes file = encode_png(32, 32, random_bytes(3072, 5), {});
   for (std::size_t part = 0; part < 16; ++part) expect_user_error([&] { read(cut_short(file, part)); }, "a.png: ");

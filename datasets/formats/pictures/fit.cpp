@@ -78,7 +78,7 @@ Picture upright(Picture in) {
   const bool from_right = in.orientation == 2 || in.orientation == 3 || in.orientation == 7 || in.orientation == 8;
   const bool from_bottom = in.orientation == 3 || in.orientation == 4 || in.orientation == 6 || in.orientation == 7;
   Picture out = {exchanged ? in.columns : in.rows, exchanged ? in.rows : in.columns, in.channels, {}};
-  out.rounded = in.rounded;
+  out.rounded = in.rounded, out.cmyk = in.cmyk;
   out.pixels.resize(in.pixels.size());
   std::uint8_t* to = out.pixels.data();
   for (std::int64_t row = 0; row < out.rows; ++row)
@@ -93,7 +93,7 @@ Picture upright(Picture in) {
 std::vector<std::uint8_t> fit_picture(Picture picture, const PictureRules& rules, const std::string& name) {
   picture = without_alpha(std::move(picture), rules.alpha, name);
   if (picture.channels == 1 && !rules.convert_grey)
-    throw user_error("{}: is grey; convert grey pictures to RGB with --grey convert, or leave them out", name);
+    throw user_error("{}: is grey; convert grey pictures to RGB with --grey convert", name);
   picture = sized(upright(std::move(picture)), rules, name);
   if (picture.channels == 3) return std::move(picture.pixels);
   std::vector<std::uint8_t> rgb(picture.pixels.size() * 3);

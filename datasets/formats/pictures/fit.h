@@ -5,6 +5,8 @@
 
 namespace longstride {
 
+class Refusals;
+
 struct PictureRules {
   std::int64_t side = 64;     // rows and columns that every picture must have, or gets
   bool convert_grey = false;  // grey becomes RGB of three equal channels; otherwise it is refused
@@ -13,6 +15,7 @@ struct PictureRules {
   PictureFit fit = PictureFit::exact;
   PictureAlpha alpha = PictureAlpha::refuse;
   PrepareProgress progress = {};  // is told what has been looked at, before the total is known; may be empty
+  Refusals* refusals = nullptr;   // takes the pictures that do not fit; null: the first is an error
 };
 
 // Turned upright, as the orientation says.

@@ -13,6 +13,7 @@ struct Picture {
   std::vector<std::uint8_t> pixels;  // (rows, columns, channels)
   int orientation = 1;               // by EXIF, 1 (upright) to 8: how the picture must be turned (fit.h)
   bool rounded = false;              // the file has 16 bits per channel
+  bool cmyk = false;                 // the file has the colours of printing inks
 };
 
 // No picture may have more: a small file can state any size.
@@ -24,7 +25,7 @@ bool begins_like_picture(const std::uint8_t* bytes, std::size_t count);
 bool named_like_picture(const std::string& name);
 
 // The first bytes decide the format. UserError, beginning with `name`, if the file is none of these, is damaged or cut
-// short, has more than most_picture_pixels, is animated or has colours other than grey and RGB.
+// short, has more than most_picture_pixels, is animated or has unknown colours.
 Picture decode_picture(const std::uint8_t* bytes, std::size_t count, const std::string& name);
 
 }  // namespace longstride

@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "datasets/formats/pictures/picture.h"
+#include "datasets/prepare/refusals.h"
+#include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 
 namespace longstride {
@@ -30,9 +32,11 @@ PictureDecoding::PictureDecoding(const PictureRules& rules, const Sink& sink, st
 
 void PictureDecoding::give(Bytes file, const std::string& name) {
   bytes_waiting_ += file.size();
-  waiting_.push_back({std::move(file), name, {}});
+  waiting_.push_back({std::move(file), name, {}, {}});
   if (waiting_.size() >= most_waiting_ || bytes_waiting_ >= most_bytes_waiting) pass_on();
 }
+
+void PictureDecoding::refuse(const std::string& why) { waiting_.push_back({{}, {}, {}, why}); }
 
 void PictureDecoding::finish(const std::string& where) {
   pass_on();
@@ -42,18 +46,26 @@ void PictureDecoding::finish(const std::string& where) {
   if (rounded_ > 0)
     rules_.note(
         fmt::format("{}: {} picture(s) were rounded from 16 to 8 bits per channel", where, thousands(rounded_)));
+  if (cmyk_ > 0)
+    rules_.note(
+        fmt::format("{}: {} picture(s) were converted from CMYK, without a colour profile", where, thousands(cmyk_)));
 }
 
 void PictureDecoding::decode(Waiting& picture) const {
-  Picture decoded = decode_picture(picture.file.data(), picture.file.size(), picture.name);
-  picture.turned = decoded.orientation != 1;
-  picture.rounded = decoded.rounded;
-  picture.pixels = fit_picture(std::move(decoded), rules_, picture.name);
+  if (!picture.refused.empty()) return;
+  try {
+    Picture decoded = decode_picture(picture.file.data(), picture.file.size(), picture.name);
+    picture.turned = decoded.orientation != 1;
+    picture.rounded = decoded.rounded;
+    picture.cmyk = decoded.cmyk;
+    picture.pixels = fit_picture(std::move(decoded), rules_, picture.name);
+  } catch (const UserError& error) {
+    picture.refused = error.what();
+  }
   picture.file = {};
 }
 
-// Threads take pictures in order, and take no more after a failure: all pictures before it are decoded then, so the
-// first failure is always found.
+// Threads take pictures in order, and take no more after a failure of the program.
 void PictureDecoding::decode_all() {
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> failed = false;
@@ -83,8 +95,15 @@ void PictureDecoding::decode_all() {
 void PictureDecoding::pass_on() {
   decode_all();
   for (const Waiting& picture : waiting_) {
+    if (!picture.refused.empty()) {
+      if (rules_.refusals == nullptr) throw UserError(picture.refused);
+      rules_.refusals->add(picture.refused);
+      sink_(nullptr);
+      continue;
+    }
     turned_ += picture.turned ? 1 : 0;
     rounded_ += picture.rounded ? 1 : 0;
+    cmyk_ += picture.cmyk ? 1 : 0;
     sink_(picture.pixels.data());
   }
   waiting_.clear();

@@ -44,6 +44,8 @@ Picture read_webp(const std::uint8_t* bytes, std::size_t count, const std::strin
   config.output.u.RGBA = {picture.pixels.data(), static_cast<int>(width * picture.channels), picture.pixels.size()};
   const VP8StatusCode status = WebPDecode(bytes, count, &config);
   WebPFreeDecBuffer(&config.output);
+  if (status == VP8_STATUS_UNSUPPORTED_FEATURE || status == VP8_STATUS_OUT_OF_MEMORY)
+    throw user_error("{}: is of a kind of WebP that cannot be read here; convert it to PNG first", name);
   if (status != VP8_STATUS_OK) throw bad_webp(name, "its content is not valid");
   return picture;
 }

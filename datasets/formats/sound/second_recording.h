@@ -11,10 +11,4 @@ UserError several_recordings(const Blob& blob, std::uint64_t at);
 // UserError if a FLAC or MP3 file that begins at `start` is followed by another one that states its length.
 void refuse_second_recording(BlobWindow& file, std::uint64_t start);
 
-// Whether the bytes at `start` could be a frame of MPEG audio, which begins with eleven ones.
-bool begins_like_mpeg(BlobWindow& file, std::uint64_t start);
-// Whether a frame of the same kind follows, of layer I at once and of others within 64 KiB. None does in text whose
-// byte order mark looks like a frame.
-bool has_mpeg_frames(BlobWindow& file, std::uint64_t start);
-
 }  // namespace longstride

@@ -30,7 +30,13 @@ class StatedLength {
  public:
   StatedLength(BlobWindow& file, std::uint64_t start) : file_(file), start_(start), left_(file.size() - start) {}
 
-  void check() {
+  SoundLength check() {
+    check_by_name();
+    return length_;
+  }
+
+ private:
+  void check_by_name() {
     const std::string head(file_.at(start_, 40));
     const std::string_view name = std::string_view(head).substr(0, 4),
                            kind = head.size() < 12 ? ""sv : std::string_view(head).substr(8, 4);
@@ -46,9 +52,17 @@ class StatedLength {
     if (name == "OggS") check_ogg_pages(file_, start_);
   }
 
- private:
-  static constexpr std::uint64_t unknown = 0xFFFFFFFF;  // written by a streaming recorder, which cannot know a length
+  static constexpr std::uint64_t unknown = 0xFFFFFFFF;
   static constexpr std::uint64_t long_unknown = ~std::uint64_t{0};
+
+  // What programs write that cannot know a length, because they write to a pipe, with or without the header's own.
+  static bool is_placeholder(std::uint64_t size) {
+    constexpr std::uint64_t most_header = 128;
+    for (const std::uint64_t written : {std::uint64_t{0x7FFFF000}, std::uint64_t{0x7FFFFF00}, std::uint64_t{0x80000000},
+                                        std::uint64_t{unknown}, long_unknown})
+      if (size <= written && written - size < most_header) return true;
+    return false;
+  }
 
   // Null if the file ends before it.
   std::optional<std::uint64_t> number(std::uint64_t offset, std::size_t size, bool big_endian) {
@@ -69,10 +83,10 @@ class StatedLength {
     expect(std::min(offset, most) + std::min(size, most));
   }
 
-  // size: what the header counts, from its 8th byte on.
+  // size: what the header counts, from its 8th byte on. Many programs write a wrong one, so it counts only if the
+  // chunk of the samples, which has a size of its own, is missing.
   void chunked(const Chunks& layout, std::optional<std::uint64_t> size) {
-    if (size == unknown) return;
-    if (size.has_value()) expect(8, *size);
+    if (size.has_value() && !is_placeholder(*size) && !find_chunk(layout, layout.data).has_value()) expect(8, *size);
     check_data(layout);
   }
 
@@ -97,10 +111,24 @@ class StatedLength {
   }
 
   void check_data(const Chunks& layout) {
-    const auto chunk = find_chunk(layout, layout.data);
-    if (!chunk.has_value() || chunk->size == (layout.size == 4 ? unknown : long_unknown)) return;
-    expect(chunk->at, chunk->size);
-    check_rest(layout, *chunk);
+    if (const auto chunk = find_chunk(layout, layout.data); chunk.has_value()) check_samples(layout, *chunk);
+  }
+
+  void check_samples(const Chunks& layout, const Chunk& chunk) {
+    if (chunk.size == 0 && &layout == &riff && holds_samples(chunk.at))
+      length_.zero_at = start_ + chunk.at - layout.size;
+    if (length_.zero_at > 0 || (chunk.size > left_ - chunk.at && is_placeholder(chunk.size))) length_.stated = false;
+    if (!length_.stated) return;
+    expect(chunk.at, chunk.size);
+    check_rest(layout, chunk);
+  }
+
+  // Whether there is more at the end of a RIFF file than another chunk, and not more than 32 bits count.
+  bool holds_samples(std::uint64_t at) {
+    const std::string_view header = file_.at(start_ + at, 8);
+    if (header.size() < 8 || left_ - at >= unknown) return false;
+    const bool named = std::all_of(header.begin(), header.begin() + 4, [](char c) { return c >= ' ' && c <= '~'; });
+    return !named || number_of(header.substr(4), false) > left_ - at - 8;
   }
 
   // After the samples there may be chunks, a tag, padding and a little of anything. More samples would be lost: those
@@ -138,23 +166,23 @@ class StatedLength {
     const auto sizes = find_chunk(riff, "ds64");
     if (!sizes.has_value()) return chunked(riff, number(4, 4, false));
     const auto whole = number(sizes->at, 8, false), samples = number(sizes->at + 8, 8, false);
-    if (whole.has_value()) expect(8, *whole);
     const auto data = find_chunk(riff, riff.data);
+    if (!data.has_value() && whole.has_value()) expect(8, *whole);
     if (!data.has_value()) return;
-    const Chunk chunk = {data->at, data->size == unknown ? samples.value_or(0) : data->size};
-    expect(chunk.at, chunk.size);
-    check_rest(riff, chunk);
+    check_samples(riff, {data->at, data->size == unknown ? samples.value_or(0) : data->size});
   }
 
   void wave64() {
     const auto size = number(16, 8, false);
-    if (size.has_value() && *size != long_unknown) expect(*size);
+    if (size.has_value() && *size != long_unknown && !find_chunk(w64, w64.data).has_value()) expect(*size);
     check_data(w64);
   }
 
   void sun_audio(bool big_endian) {
     const auto offset = number(4, 4, big_endian), size = number(8, 4, big_endian);
-    if (size.has_value() && size != unknown) expect(*offset, *size);
+    if (!size.has_value()) return;
+    length_.stated = size != unknown;
+    if (length_.stated) expect(*offset, *size);
   }
 
   // Lines such as "sample_count -i 24000", in a header of 1,024 bytes.
@@ -187,6 +215,7 @@ class StatedLength {
 
   BlobWindow& file_;
   std::uint64_t start_, left_;
+  SoundLength length_;
 };
 
 }  // namespace
@@ -203,11 +232,12 @@ std::uint64_t after_tags(BlobWindow& file) {
   }
 }
 
-void check_complete(const Blob& blob) {
+SoundLength check_complete(const Blob& blob) {
   BlobWindow file(blob);
   const std::uint64_t start = after_tags(file);
-  StatedLength(file, start).check();
+  const SoundLength length = StatedLength(file, start).check();
   refuse_second_recording(file, start);
+  return length;
 }
 
 }  // namespace longstride

@@ -229,6 +229,18 @@ TEST(Archives, RefuseDamageAndOtherFiles) {
   EXPECT_FALSE(folder.holds_temporaries());
 }
 
+// Without its member 'data', the other one would be taken for the pictures.
+TEST(Archives, RefuseAnNpzWithinThatLostAnArray) {
+  const Folder folder;
+  const Bytes npy = make_npy("(2, 8, 8, 3)", random_bytes(2 * picture, 5));
+  Bytes npz = make_archive({{"data.npy", npy}, {"mirror.npy", npy}}, "zip");
+  put_file(folder / "whole.tar", make_archive({{"a.npz", npz}}, "ustar"));
+  train_of(config_of({folder / "whole.tar"}), folder);
+  npz[2] ^= 1;  // of the mark of the first file's header
+  put_file(folder / "a.tar", make_archive({{"a.npz", npz}}, "ustar"));
+  expect_user_error([&] { prepare_images(config_of({folder / "a.tar"}), to(folder / "y.h5")); }, "a.tar:a.npz: is ");
+}
+
 TEST(Archives, AreNotSingleFilesThatAreCompressed) {
   const Folder folder;
   const Bytes png = pngs_of(random_bytes(picture, 1))[0].second;

@@ -15,6 +15,7 @@ struct JpegSettings {
   int quality = 90;
   bool progressive = false;
   std::vector<std::uint8_t> exif = {};  // without "Exif"
+  bool ycck = false;                    // CMYK, stored as brightness and colours
 };
 
 inline std::vector<std::uint8_t> encode_jpeg(std::size_t height, std::size_t width,
@@ -31,6 +32,7 @@ inline std::vector<std::uint8_t> encode_jpeg(std::size_t height, std::size_t wid
   info.input_components = settings.channels;
   info.in_color_space = settings.channels == 1 ? JCS_GRAYSCALE : settings.channels == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&info);
+  if (settings.ycck) jpeg_set_colorspace(&info, JCS_YCCK);
   jpeg_set_quality(&info, settings.quality, TRUE);
   if (settings.progressive) jpeg_simple_progression(&info);
   jpeg_start_compress(&info, TRUE);

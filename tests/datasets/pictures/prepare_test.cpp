@@ -73,5 +73,102 @@ TEST(PrepareImagesCommand, RefusesWhatNeedsADecision) {
   refused(arguments(folder, "a.jpg") + " --alpha grey", "--alpha");
 }
 
+// Pictures of 8 x 8 pixels, of which six need a decision or cannot be read.
+NamedFiles flawed_files() {
+  const Bytes rgb = random_bytes(8 * 8 * 3, 1), png = encode_png(8, 8, rgb, {});
+  NamedFiles files;
+  for (std::uint64_t i = 0; i < 10; ++i)
+    files.emplace_back(fmt::format("good{}.png", i), encode_png(8, 8, random_bytes(192, 20 + i), {}));
+  files.emplace_back("cut.png", Bytes(png.begin(), png.begin() + 60));
+  files.emplace_back("empty.jpg", Bytes{});
+  files.emplace_back("grey.jpg", encode_jpeg(8, 8, Bytes(64, 50), {1, 90, false, {}}));
+  files.emplace_back("large.png", encode_png(rows, columns, random_bytes(rows * columns * 3, 3), {}));
+  files.emplace_back("transparent.webp", encode_webp(8, 8, random_bytes(256, 2), 4));
+  files.emplace_back("inks.jpg", encode_jpeg(8, 8, random_bytes(256, 4), {4, 90, false, {}}));  // is converted
+  files.emplace_back("zz.png", Bytes(50, 'x'));
+  return files;
+}
+
+TEST(PrepareImagesCommand, ListsAllThatItCannotUseAtOnce) {
+  const Folder folder;
+  const NamedFiles files = flawed_files();
+  for (const auto& [name, bytes] : files) put_file(folder / "p/" + name, bytes);
+  put_file(folder / "p.tar", make_archive(files, "gnutar"));
+  for (const char* form : {"p", "p.tar"}) {
+    const std::string command =
+        fmt::format("prepare images --force --input {0}/{1} --output {0}/x.h5 --size 8", folder.path(), form);
+    const Outcome refused = call(command);
+    EXPECT_EQ(refused.code, 2);
+    for (const char* said :
+         {"cut.png: is the first of 6 pictures (of 17) that cannot be used; convert or remove them, or leave them out "
+          "with "
+          "--skip-others:\n  ",
+          "cut.png: is a damaged PNG file (it is cut short)", "empty.jpg: is not a PNG, JPEG or WebP file",
+          "grey.jpg: is grey; convert grey pictures to RGB with --grey convert\n", "large.png: is 20 x 12 pixels",
+          "transparent.webp: is partly transparent", "zz.png: is not a PNG"})
+      EXPECT_NE(refused.text.find(said), std::string::npos) << said << "\n" << refused.text;
+    EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+    const Outcome taken = call(command + " --skip-others");
+    EXPECT_EQ(taken.code, 0) << taken.text;
+    for (const char* said :
+         {"left out: ", "grey.jpg: is grey;", "6 of 17 pictures are left out", "1 picture(s) were converted from CMYK"})
+      EXPECT_NE(taken.text.find(said), std::string::npos) << said << "\n" << taken.text;
+    const auto dataset = Dataset::open(folder / "x.h5");
+    std::int64_t left = 0;
+    for (const char* split : split_names) left += dataset->size(split).sequences;
+    EXPECT_EQ(left, 11) << taken.text;
+    std::filesystem::remove(folder / "x.h5");
+  }
+}
+
+// The division does not depend on what is left out.
+TEST(PrepareImagesCommand, LeavesTheOthersInTheirSplits) {
+  const Folder folder;
+  Bytes wanted;
+  for (const bool damaged : {false, true}) {
+    for (int i = 0; i < 20; ++i) {
+      Bytes file = encode_png(8, 8, Bytes(192, static_cast<std::uint8_t>(i)), {});
+      if (damaged && i % 6 == 1) file.resize(50);
+      put_file(folder / fmt::format("p/{:02}.png", i), file);
+    }
+    const Outcome outcome = call(fmt::format(
+        "prepare images --force --skip-others --input {0}/p --output {0}/x.h5 --size 8 --split 0.5,0.25,0.25",
+        folder.path()));
+    ASSERT_EQ(outcome.code, 0) << outcome.text;
+    Bytes found;
+    const auto dataset = Dataset::open(folder / "x.h5");
+    for (const char* split : split_names) {
+      const Bytes pixels = whole_split(*dataset, split);
+      for (std::size_t at = 0; at < pixels.size(); at += 192)
+        if (pixels[at] % 6 != 1) found.push_back(pixels[at]);
+      found.push_back('|');
+    }
+    if (damaged) {
+      EXPECT_EQ(found, wanted);
+    }
+    wanted = found;
+  }
+}
+
+// As without --fit, which would be noticed after all of a million pictures.
+TEST(PrepareImagesCommand, StopsListingAfterAThousand) {
+  const Folder folder;
+  const Bytes png = encode_png(4, 4, Bytes(48, 9), {});
+  NamedFiles files;
+  for (int i = 0; i < 1500; ++i) files.emplace_back(fmt::format("{:04}.png", i), png);
+  put_file(folder / "p.tar", make_archive(files, "ustar"));
+  const std::string command = fmt::format("prepare images --input {0}/p.tar --output {0}/x.h5 --size 8", folder.path());
+  const Outcome refused = call(command);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.text.find("0000.png: is the first of at least 1,000 pictures (of 1,500)"), std::string::npos)
+      << refused.text;
+  EXPECT_NE(refused.text.find("\n  and 950 more\n"), std::string::npos) << refused.text;
+  EXPECT_EQ(refused.text.find("0050.png"), std::string::npos) << refused.text;
+  const Outcome none = call(command + " --skip-others");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_NE(none.text.find("cannot be used, and neither can any other of 1,500 pictures"), std::string::npos)
+      << none.text;
+}
+
 }  // namespace
 }  // namespace longstride

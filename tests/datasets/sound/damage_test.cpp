@@ -189,15 +189,56 @@ TEST(StatedLengths, RefusesASecondFile) {
   }
 }
 
-// A recorder that writes to a pipe cannot know the length.
+void put_number(Bytes& file, std::size_t at, std::uint32_t value) {
+  for (std::size_t i = 0; i < 4; ++i) file[at + i] = static_cast<std::uint8_t>(value >> (8 * i));
+}
+
+bool states_length(const Bytes& file) {
+  const Folder folder;
+  put_file(folder / "a", file);
+  return open_audio(folder / "a")->states_length();
+}
+
+// A recorder that writes to a pipe cannot know the length: ffmpeg, sox, arecord, gstreamer and others write these.
 TEST(StatedLengths, AcceptsAnUnknownOne) {
-  Bytes file = encoded_sound(SF_FORMAT_WAV | SF_FORMAT_PCM_16);
-  std::fill_n(file.begin() + 4, 4, std::uint8_t{0xFF});
-  std::fill_n(file.begin() + 40, 4, std::uint8_t{0xFF});
-  EXPECT_EQ(samples_of(file), sound_length);
+  const Bytes whole = encoded_sound(SF_FORMAT_WAV | SF_FORMAT_PCM_16);
+  EXPECT_TRUE(states_length(whole));
+  for (const std::uint32_t size : {0xFFFFFFFFU, 0U, 0x7FFFF000U, 0x7FFFFF00U, 0x7FFFFFFFU, 0x80000000U, 0xFFFFFFDBU}) {
+    SCOPED_TRACE(size);
+    Bytes file = whole;
+    put_number(file, 4, size < 0xFFFFFF00U && size > 0 ? size + 36 : size);
+    EXPECT_EQ(samples_of(file), sound_length);
+    EXPECT_TRUE(states_length(file));
+    put_number(file, 40, size);
+    EXPECT_EQ(samples_of(file), sound_length);
+    EXPECT_FALSE(states_length(file));
+  }
   Bytes au = encoded_sound(SF_FORMAT_AU | SF_FORMAT_PCM_16);
   std::fill_n(au.begin() + 8, 4, std::uint8_t{0xFF});
   EXPECT_EQ(samples_of(au), sound_length);
+  EXPECT_FALSE(states_length(au));
+}
+
+// The chunk of the samples is whole, whatever the size before it says: some programs count the first 8 bytes too.
+TEST(StatedLengths, AcceptsAWrongSizeOfTheFile) {
+  for (const int format : {SF_FORMAT_WAV, SF_FORMAT_AIFF, SF_FORMAT_RF64, SF_FORMAT_W64}) {
+    Bytes file = encoded_sound(format | SF_FORMAT_PCM_16);
+    const std::size_t size = format == SF_FORMAT_AIFF   ? 7
+                             : format == SF_FORMAT_RF64 ? 20
+                             : format == SF_FORMAT_W64  ? 16
+                                                        : 4;
+    file[size] = static_cast<std::uint8_t>(file[size] + 8);
+    if (file[size] < 8) file[size + (format == SF_FORMAT_AIFF ? -1 : 1)] += 1;  // the carry
+    EXPECT_EQ(samples_of(file), sound_length) << format;
+  }
+}
+
+// Without samples, whatever follows them.
+TEST(StatedLengths, RefusesAFileWithoutSamples) {
+  Bytes file = encoded_sound(SF_FORMAT_WAV | SF_FORMAT_PCM_16);
+  file.resize(44);
+  put_number(file, 4, 36 + 12), put_number(file, 40, 0);
+  expect_refused(joined(file, {'L', 'I', 'S', 'T', 4, 0, 0, 0, 'I', 'N', 'F', 'O'}), "a: has 0 samples");
 }
 
 // The second of two files joined end to end, of which libsndfile reads the first.
@@ -211,6 +252,61 @@ TEST(Sound, RefusesASecondFlacOrMp3File) {
     tag.resize(60);
     EXPECT_EQ(samples_of(joined(tag, whole)), sound_length);
   }
+}
+
+// An MP3 file without the first frame, which states the length, and where its frames begin.
+struct Mp3 {
+  Bytes file;
+  std::vector<std::size_t> frames;
+};
+
+Mp3 mp3_without_length() {
+  const Bytes whole = encoded_sound(mpeg | layer_3, 5 * sound_length);
+  Mp3 mp3;
+  if (whole.empty()) return mp3;
+  const auto next = std::search(whole.begin() + 4, whole.end(), whole.begin(), whole.begin() + 2);
+  mp3.file = Bytes(next, whole.end());
+  for (std::size_t at = 0; at < mp3.file.size();) {
+    constexpr std::size_t kilobits[] = {0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320};
+    mp3.frames.push_back(at);
+    at += 144000 * kilobits[mp3.file[at + 2] >> 4] / sound_rate + (mp3.file[at + 2] >> 1 & 1);
+  }
+  return mp3;
+}
+
+// The decoder ends there, or skips it, and says nothing.
+TEST(Mp3WithoutLength, RefusesLostFramesAnywhere) {
+  const Mp3 mp3 = mp3_without_length();
+  if (mp3.file.empty()) GTEST_SKIP() << "this libsndfile does not write MP3";
+  const std::size_t heard = samples_of(mp3.file), last = mp3.frames.size() - 1;
+  ASSERT_GE(heard, 5 * sound_length);
+  for (const std::size_t frame : {std::size_t{1}, last / 2, last - 1}) {
+    const std::size_t at = mp3.frames[frame];
+    const std::string where = "a: is damaged at byte " + thousands(static_cast<std::int64_t>(at)) + ", where ";
+    Bytes changed = mp3.file;
+    changed[at] ^= 0x40;
+    expect_refused(changed, where);
+    expect_refused(without(mp3.file, at, at + 10), where);
+    std::fill_n(changed.begin() + static_cast<std::ptrdiff_t>(at), 300, std::uint8_t{0});
+    expect_refused(changed, where);
+  }
+  Bytes hole = mp3.file;  // as of a download that did not arrive in order
+  std::fill_n(hole.begin() + static_cast<std::ptrdiff_t>(mp3.frames[last / 3]), 5000, std::uint8_t{0});
+  expect_refused(hole, "are no frame of sound; copy or download it again");
+  expect_refused(without(mp3.file, mp3.file.size() - 3, mp3.file.size()),
+                 "a: is cut short (its last frame lacks 3 bytes)");
+}
+
+TEST(Mp3WithoutLength, AcceptsTagsBetweenAndBehindFrames) {
+  const Mp3 mp3 = mp3_without_length();
+  if (mp3.file.empty()) GTEST_SKIP() << "this libsndfile does not write MP3";
+  const std::size_t heard = samples_of(mp3.file);
+  Bytes tag = {'T', 'A', 'G'}, id3 = {'I', 'D', '3', 4, 0, 0, 0, 0, 0, 50};
+  tag.resize(128, 'x'), id3.resize(60, 0);
+  EXPECT_EQ(samples_of(joined(mp3.file, tag)), heard);
+  Bytes between = mp3.file;
+  between.insert(between.begin() + static_cast<std::ptrdiff_t>(mp3.frames[40]), id3.begin(), id3.end());
+  EXPECT_EQ(samples_of(between), heard);
 }
 
 }  // namespace

@@ -150,6 +150,53 @@ TEST(PrepareAudioCommand, LeavesOutFilesThatOnlyBeginLikeSound) {
   }
 }
 
+// Sound of other kinds is no file of another kind: a folder may not lose it silently.
+TEST(PrepareAudioCommand, SaysHowToConvertSoundOfOtherKinds) {
+  const Folder folder;
+  const std::string root = folder / "music";
+  std::filesystem::create_directories(root);
+  for (const char* name : {"1", "2"})
+    write_wav(fmt::format("{}/{}.wav", root, name), std::vector<float>(4410, 0.1F), 44100);
+  put_file(root + "/3.m4a", {0, 0, 0, 32, 'f', 't', 'y', 'p', 'M', '4', 'A', ' ', 0, 0, 0, 0});
+  const std::string sentence = fmt::format(
+      "music/3.m4a: MPEG-4 (such as M4A) is not read here; convert it first: ffmpeg -i '{0}/3.m4a' '{0}/3.flac'", root);
+  const Outcome one = prepare(folder, "--split 0.5,0.5 --input " + root);
+  EXPECT_EQ(one.code, 2);
+  EXPECT_NE(one.text.find(sentence + ", or leave it out with --skip-others"), std::string::npos) << one.text;
+  put_file(root + "/4.aac", {0xFF, 0xF1, 0x50, 0x80, 0, 0x1F, 0xFC, 0, 0, 0, 0, 0, 0});
+  put_file(root + "/5.wma", {0x30, 0x26, 0xB2, 0x75, 0x8E, 0x66, 0xCF, 0x11, 0xA6, 0xD9, 0, 0, 0});
+  Bytes cut = get_file(root + "/1.wav");
+  cut.resize(cut.size() / 2);
+  put_file(root + "/6.wav", cut);
+  const Outcome all = prepare(folder, "--split 0.5,0.5 --input " + root);
+  EXPECT_EQ(all.code, 2);
+  for (const std::string said :
+       {"music/3.m4a: is the first of 4 sound files (of 6) that cannot be used; ", sentence.c_str(),
+        "4.aac: AAC is not read here", "5.wma: Windows Media", "6.wav: is cut short"})
+    EXPECT_NE(all.text.find(said), std::string::npos) << said << "\n" << all.text;
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+  const Outcome taken = prepare(folder, "--split 0.5,0.5 --skip-others --input " + root);
+  EXPECT_EQ(taken.code, 0) << taken.text;
+  EXPECT_NE(taken.text.find("left out: " + folder.path() + "/music/6.wav: is cut short"), std::string::npos)
+      << taken.text;
+  EXPECT_NE(taken.text.find("4 of 6 sound files are left out"), std::string::npos) << taken.text;
+  EXPECT_EQ(Dataset::open(folder / "x.h5")->sources().size(), 2u);
+}
+
+TEST(PrepareAudioCommand, SaysWhichFilesDoNotStateTheirLength) {
+  const Folder folder;
+  for (const char* name : {"a", "b", "c"}) {
+    write_wav(folder / fmt::format("{}.wav", name), std::vector<float>(4410, 0.1F), 44100);
+    Bytes file = get_file(folder / fmt::format("{}.wav", name));
+    if (*name != 'a') std::fill_n(file.begin() + 40, 4, std::uint8_t{0xFF});
+    put_file(folder / fmt::format("{}.wav", name), file);
+  }
+  const Outcome outcome =
+      prepare(folder, fmt::format("--split 1.0,0.0 --input {0}/a.wav {0}/b.wav {0}/c.wav", folder.path()));
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_NE(outcome.text.find("b.wav and 1 more: no length in the header"), std::string::npos) << outcome.text;
+}
+
 // A small likeness of MAESTRO 3.0.0: a folder per year with a WAV and a MIDI file per performance, and four other
 // files.
 TEST(PrepareAudioCommand, TakesAFolderOfMaestro) {
