@@ -11,6 +11,7 @@
 #include "framework/core/device/memory.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/files/first_bytes.h"
 #include "framework/core/files/safetensors.h"
 #include "framework/core/files/sha256.h"
 #include "framework/train/checkpoint/checkpoint_files.h"
@@ -32,7 +33,9 @@ std::vector<std::string> files_of(const CheckpointManifest& manifest, const std:
 }
 
 void check_file(const std::string& path, const FileDigest& digest, Verify depth) {
-  const std::uint64_t bytes = InputFile(path).size();
+  const InputFile file(path);
+  refuse_pointer(file);
+  const std::uint64_t bytes = file.size();
   if (bytes != digest.bytes) throw user_error("{}: holds {} bytes, but {} were written", path, bytes, digest.bytes);
   if (depth == Verify::checksums && sha256_of_file(path) != digest.sha256)
     throw user_error("{}: its content does not match its checksum", path);
