@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "framework/core/errors.h"
+#include "framework/core/files/first_bytes.h"
 
 namespace longstride {
 
@@ -13,6 +14,10 @@ DamagedFile trailing_bytes(const std::string& name, std::uint64_t count, const s
   return DamagedFile(
       user_error("{}: {} bytes follow the end of its {} content; cut them off, or copy or download it again", name,
                  count, format));
+}
+
+FileBlob::FileBlob(const std::string& path, Pointers pointers) : file_(path) {
+  if (pointers == Pointers::refuse) refuse_pointer(file_);
 }
 
 void MemoryBlob::read(std::uint64_t offset, void* out, std::size_t count) const {
@@ -98,13 +103,6 @@ std::string recognised_format(const Blob& blob) {
       {"PK\x05\x06"sv, "zip"},  // without files
       {"PK\x07\x08PK\x03\x04"sv, "split zip"},
       {"\x28\xb5\x2f\xfd"sv, "zstd"},
-      {"\x80\x02"sv, "pickle"},
-      {"\x80\x03"sv, "pickle"},
-      {"\x80\x04"sv, "pickle"},
-      {"\x89PNG"sv, "PNG"},
-      {"\xff\xd8\xff"sv, "JPEG"},
-      {"\x93NUMPY"sv, "NumPy"},
-      {"\x89HDF"sv, "HDF5"},
   };
   char head[tar_header] = {};
   const std::size_t count = std::min<std::size_t>(sizeof head, static_cast<std::size_t>(blob.size()));
@@ -115,8 +113,7 @@ std::string recognised_format(const Blob& blob) {
   if (begins_skippable_frame(first)) return "zstd";
   for (const Magic& magic : known)
     if (first.starts_with(magic.bytes)) return magic.format;
-  if (first.starts_with("RIFF"sv) && first.substr(0, 12).ends_with("WEBP"sv)) return "WebP";
-  return "";
+  return format_of(first).name;
 }
 
 }  // namespace longstride

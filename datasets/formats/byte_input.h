@@ -32,9 +32,11 @@ class Blob {
   virtual void check_unchanged() const {}
 };
 
+enum class Pointers : std::uint8_t { refuse, take };  // notes of Git LFS and git-annex that stand in for files
+
 class FileBlob final : public Blob {
  public:
-  explicit FileBlob(const std::string& path) : file_(path) {}
+  explicit FileBlob(const std::string& path, Pointers pointers = Pointers::refuse);
   const std::string& name() const override { return file_.path(); }
   std::uint64_t size() const override { return file_.size(); }
   void read(std::uint64_t offset, void* out, std::size_t count) const override { file_.read(offset, out, count); }
@@ -96,7 +98,8 @@ std::uint64_t number_of(std::string_view bytes, bool big_endian);
 // Whether the bytes begin a frame of zstd that holds no content: pzstd writes one before each with content.
 bool begins_skippable_frame(std::string_view first);
 
-// "gzip", "tar", "zip", "pickle" .., from the first bytes, of which 512 suffice; empty if they match no known format.
+// "gzip", "tar", "zip" .., or the name of format_of() (framework/core/files/first_bytes.h), such as "pickle"; empty if
+// the first bytes, of which 512 suffice, match no known format.
 std::string recognised_format(const Blob& blob);
 
 }  // namespace longstride

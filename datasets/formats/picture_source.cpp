@@ -36,12 +36,15 @@ void give_grey(const std::uint8_t* grey, std::int64_t pixels, const PictureSourc
 }
 
 // Whether a file is taken for a picture: one that is named like a picture and is none is an error, not left out.
-bool is_picture(const std::string& name, ByteStream& content) {
-  if (named_like_picture(name)) return true;
-  std::uint8_t head[12] = {};
-  const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(sizeof head, content.left()));
-  content.read(head, count);
-  return begins_like_picture(head, count);
+bool is_picture(const std::string& name, const std::string& head) {
+  return named_like_picture(name) ||
+         begins_like_picture(reinterpret_cast<const std::uint8_t*>(head.data()), head.size());
+}
+
+std::string head_in(ByteStream& content) {
+  std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(Fingerprint::head_bytes, content.left())), '\0');
+  content.read(head.data(), head.size());
+  return head;
 }
 
 class PictureFiles final : public PictureSource {
@@ -52,6 +55,17 @@ class PictureFiles final : public PictureSource {
   std::int64_t count() const override { return static_cast<std::int64_t>(paths_.size()); }
   std::int64_t bytes() const override { return bytes_of_files(paths_); }
   std::vector<std::string> files() const override { return paths_; }
+  std::vector<Fingerprint> prints() const override {
+    std::vector<Fingerprint> out;
+    for (const std::string& path : paths_) out.push_back(fingerprint_of(path));
+    return out;
+  }
+  std::vector<std::string> sha256_of(const std::vector<std::int64_t>& wanted) const override {
+    std::vector<std::string> out;
+    for (const std::int64_t i : wanted) out.push_back(sha256_of_file(name_of(i)));
+    return out;
+  }
+  std::string name_of(std::int64_t print) const override { return paths_[static_cast<std::size_t>(print)]; }
 
   void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
     PictureDecoding decoding(rules_, sink);
@@ -83,8 +97,8 @@ std::string unpacked_name(const std::string& name) {
 }
 
 struct Member {
-  std::int64_t entry = 0;  // index of the file in the archive
-  std::uint64_t bytes = 0;
+  std::int64_t entry = 0;             // index of the file in the archive
+  std::uint64_t bytes = 0, head = 0;  // head: as in a Fingerprint
 };
 using Members = std::map<std::string, Member>;  // by name
 
@@ -101,6 +115,37 @@ class ArchiveOfPictures final : public PictureSource {
     return static_cast<std::int64_t>(sum);
   }
   std::vector<std::string> files() const override { return {blob_.name()}; }
+  std::vector<Fingerprint> prints() const override {
+    std::vector<Fingerprint> out;
+    for (const auto& [name, member] : members_) out.push_back({static_cast<std::int64_t>(member.bytes), member.head});
+    return out;
+  }
+  std::vector<std::string> sha256_of(const std::vector<std::int64_t>& wanted) const override {
+    std::map<std::int64_t, std::string> sums;  // by entry
+    std::vector<std::int64_t> entries;
+    std::int64_t at = 0;
+    for (const auto& [name, member] : members_)
+      if (entries.size() < wanted.size() && at++ == wanted[entries.size()]) {
+        entries.push_back(member.entry);
+        sums[member.entry];
+      }
+    const auto archive = open_archive(blob_);
+    for (std::int64_t entry = 0; entry <= sums.rbegin()->first && archive->next(); ++entry) {
+      const auto sum = sums.find(entry);
+      if (sum == sums.end()) continue;
+      Bytes file(static_cast<std::size_t>(std::min(archive->left(), largest_file)));
+      archive->read(file.data(), file.size());
+      Sha256 sha;
+      sha.update(file.data(), file.size());
+      sum->second = sha.hex();
+    }
+    std::vector<std::string> out;
+    for (const std::int64_t entry : entries) out.push_back(sums[entry]);
+    return out;
+  }
+  std::string name_of(std::int64_t print) const override {
+    return blob_.name() + ":" + std::next(members_.begin(), print)->first;
+  }
 
   // An archive can only be read from the beginning, so each pass keeps as many of the next pictures as fit.
   void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
@@ -223,6 +268,11 @@ class ArrayFile final : public PictureSource {
     return sum;
   }
   std::vector<std::string> files() const override { return {blob_.name()}; }
+  std::vector<Fingerprint> prints() const override { return {fingerprint_of(blob_.name())}; }
+  std::vector<std::string> sha256_of(const std::vector<std::int64_t>&) const override {
+    return {sha256_of_file(blob_.name())};
+  }
+  std::string name_of(std::int64_t) const override { return blob_.name(); }
 
   void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
     for (const PictureArray& array : arrays_) array.read(sink, progress);
@@ -275,10 +325,12 @@ std::unique_ptr<PictureSource> open_archive_of_pictures(const std::string& path,
     looked_at(rules, sum += archive->left());
     const std::string name = unpacked_name(archive->member());
     if (name.starts_with('.') || name.find("/.") != std::string::npos) continue;  // hidden, like macOS's ._x
-    const Member member = {entry, archive->left()};
+    const std::uint64_t bytes = archive->left();
+    const std::string head = is_array(name, "") ? "" : head_in(*archive);
+    const Member member = {entry, bytes, head_of(head)};
     if (is_array(name, ""))
       take(arrays, name, member);
-    else if (is_picture(name, *archive))
+    else if (is_picture(name, head))
       take(pictures, name, member);
     else
       others.add(name);
@@ -305,7 +357,7 @@ std::vector<std::unique_ptr<PictureSource>> open_folder(const std::string& path,
     const FileBlob blob(file);
     looked_at(rules, sum += blob.size());
     BlobStream content(blob);
-    if (is_picture(file, content))
+    if (named_like_picture(file) || is_picture(file, head_in(content)))
       pictures.push_back(file);
     else if (is_array(file, recognised_format(blob)))
       arrays.push_back(file);
@@ -332,10 +384,10 @@ std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& pat
   std::vector<std::unique_ptr<PictureSource>> out;
   const FileBlob blob(path);
   BlobStream content(blob);
-  const std::string format = recognised_format(blob);
+  const std::string head = head_in(content), format = recognised_format(blob);
   if (is_array(path, format))
     out.push_back(std::make_unique<ArrayFile>(path, rules));
-  else if (is_picture(path, content))
+  else if (is_picture(path, head))
     out.push_back(std::make_unique<PictureFiles>(path, std::vector<std::string>{path}, rules));
   else if (lower_extension(path) == "tar" || format == "tar" || format == "zip" || format == "gzip" || format == "xz" ||
            format == "bzip2" || format == "zstd")

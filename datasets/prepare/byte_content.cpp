@@ -11,13 +11,14 @@
 #include "datasets/formats/archive.h"
 #include "datasets/formats/gzip.h"
 #include "datasets/formats/input_files.h"
+#include "datasets/prepare/zip_checksums.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {
 
-constexpr std::size_t head_bytes = 512;  // enough to recognise every format
+constexpr std::size_t head_bytes = first_bytes;
 
 // A content this many times as large as its file is no text: gzip reaches 1,032 on zeros, and text stays below 100.
 constexpr std::uint64_t most_expansion = 2000;
@@ -62,11 +63,20 @@ bool is_hidden(const std::string& name) {
   return false;
 }
 
+// Documents that are zip archives: Office's have a list of contents, those of OpenDocument and EPUB a file that says
+// so.
+const char* kind_of_document(const std::string& member, std::string_view head) {
+  if (member == "[Content_Types].xml") return "a document of Office (docx, xlsx, pptx)";
+  if (member != "mimetype") return "";
+  if (head.starts_with("application/vnd.oasis.opendocument")) return "an OpenDocument file";
+  return head.starts_with("application/epub") ? "an EPUB book" : "";
+}
+
 // The files of an archive that are not hidden. A name that occurs twice is refused: unpacked, the last file of that
 // name would replace the others.
 class ArchivedFiles {
  public:
-  explicit ArchivedFiles(const Blob& blob) : blob_(blob), archive_(open_archive(blob)) {}
+  ArchivedFiles(const Blob& blob, bool any) : blob_(blob), any_(any), archive_(open_archive(blob)) {}
 
   bool next() {
     while (archive_->next()) {
@@ -74,6 +84,7 @@ class ArchivedFiles {
       if (!names_.insert(std::filesystem::path("/" + archive_->member()).lexically_normal()).second)
         throw user_error("{}: holds two files named '{}'; unpack it to a folder and use that", blob_.name(),
                          archive_->member());
+      refuse_document();
       return true;
     }
     if (names_.empty()) throw user_error("{}: holds no files; give an archive with files to read", blob_.name());
@@ -82,23 +93,51 @@ class ArchivedFiles {
   Archive& file() { return *archive_; }
   std::int64_t links() const { return archive_->links(); }
 
+  // The first bytes of the current file. UserError if it is packed, or no text.
+  const std::string& read_head() {
+    head_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(Fingerprint::head_bytes, archive_->left())));
+    if (!head_.empty()) archive_->read(head_.data(), head_.size());
+    const std::string format =
+        packed_format(reinterpret_cast<const std::uint8_t*>(head_.data()), std::min(head_.size(), head_bytes));
+    if (!format.empty())
+      throw user_error("{}: is packed itself ({}); unpack {} to a folder and use that", archive_->name(), format,
+                       blob_.name());
+    if (any_) return head_;
+    refuse_document();
+    if (const FileFormat known = format_of(head_); known.family != FormatFamily::none)
+      throw user_error("{}: {}; {}, {}", archive_->name(), described(known), remedy_of(known, archive_->member()),
+                       take_any);
+    return head_;
+  }
+
  private:
+  void refuse_document() const {
+    const std::string document = any_ ? "" : kind_of_document(archive_->member(), head_);
+    if (!document.empty())
+      throw user_error(
+          "{}: is {}, whose files are no text; extract its text first, as with `pandoc`, or take its files as they are "
+          "with --any",
+          blob_.name(), document);
+  }
+
   const Blob& blob_;
+  bool any_;
+  std::string head_;
   std::unique_ptr<Archive> archive_;
   std::set<std::string> names_;
 };
 
 class ArchiveContent final : public UnsizedStream {
  public:
-  explicit ArchiveContent(const Blob& blob) : blob_(blob), files_(blob) {}
+  ArchiveContent(const Blob& blob, bool any) : files_(blob, any) {}
 
   std::size_t read(void* out, std::size_t most) override {
     auto* next = static_cast<std::uint8_t*>(out);
     std::size_t got = 0;
     while (got < most) {
-      if (head_at_ < head_.size()) {
-        const std::size_t count = std::min(most - got, head_.size() - head_at_);
-        std::memcpy(next + got, head_.data() + head_at_, count);
+      if (open_ && head_at_ < head_->size()) {
+        const std::size_t count = std::min(most - got, head_->size() - head_at_);
+        std::memcpy(next + got, head_->data() + head_at_, count);
         head_at_ += count, got += count;
       } else if (open_ && files_.file().left() > 0) {
         const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(most - got, files_.file().left()));
@@ -116,22 +155,14 @@ class ArchiveContent final : public UnsizedStream {
     if (ended_) return false;
     open_ = files_.next();
     ended_ = !open_;
-    if (!open_) return false;
-    Archive& file = files_.file();
-    head_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(head_bytes, file.left())));
+    if (open_) head_ = &files_.read_head();
     head_at_ = 0;
-    if (!head_.empty()) file.read(head_.data(), head_.size());
-    const std::string format = packed_format(head_.data(), head_.size());
-    if (!format.empty())
-      throw user_error("{}: is packed itself ({}); unpack {} to a folder and use that", file.name(), format,
-                       blob_.name());
-    return true;
+    return open_;
   }
 
-  const Blob& blob_;
   ArchivedFiles files_;
   bool open_ = false, ended_ = false;
-  std::vector<std::uint8_t> head_;  // of the current file
+  const std::string* head_ = nullptr;  // of the current file
   std::size_t head_at_ = 0;
 };
 
@@ -145,26 +176,45 @@ void check_expansion(const Blob& blob, std::uint64_t bytes) {
 }
 
 // Reading all of a compressed file compares its checksums.
-std::uint64_t count_unpacked(const Blob& blob, const std::string& compression) {
+Fingerprint count_unpacked(const Blob& blob, const std::string& compression) {
   const auto content = open_unpacked(blob, compression);
-  std::vector<std::uint8_t> buffer(std::size_t{1} << 18);
-  std::uint64_t sum = 0;
+  std::vector<char> buffer(std::size_t{1} << 18);
+  std::uint64_t sum = 0, head = 0;
   for (std::size_t got = buffer.size(); got == buffer.size();) {
     got = content->read(buffer.data(), buffer.size());
+    if (sum == 0) head = head_of({buffer.data(), got});
     sum += got;
     check_expansion(blob, sum);
   }
-  return sum;
+  return {static_cast<std::int64_t>(sum), head};
 }
 
-ContentSize size_of_archived(const Blob& blob) {
+// A tar archive is read to find its files, so their beginnings are there. Those of a zip archive would have to be
+// unpacked twice; its files are told apart by their checksums unless they may be copies of other inputs.
+ContentSize size_of_archived(const Blob& blob, bool any, bool only_input) {
+  ContentSize size;
   std::uint64_t sum = 0;
-  ArchivedFiles files(blob);
+  ArchivedFiles files(blob, any);
+  const auto sums = only_input && recognised_format(blob) == "zip" ? zip_checksums(blob)
+                                                                   : std::unordered_map<std::string, std::uint32_t>();
   for (; files.next(); check_expansion(blob, sum)) {
     const std::uint64_t bytes = files.file().left();
+    const auto known = sums.find(files.file().member());
     sum = sum + bytes < sum ? UINT64_MAX : sum + bytes;
+    size.parts.push_back(
+        {files.file().name(),
+         {static_cast<std::int64_t>(bytes), known != sums.end() ? known->second : head_of(files.read_head())}});
   }
-  return {static_cast<std::int64_t>(sum), files.links()};
+  size.bytes = static_cast<std::int64_t>(sum);
+  size.links = files.links();
+  return size;
+}
+
+// At most `most` bytes of the beginning.
+std::string beginning(UnsizedStream& content, std::size_t most) {
+  std::string out(most, '\0');
+  out.resize(content.read(out.data(), out.size()));
+  return out;
 }
 
 // An archive without files is nothing but zeros, as any file may be, so its name decides.
@@ -215,15 +265,20 @@ Packing packing_of(const Blob& blob) {
   }
 }
 
-ContentSize content_size(const Blob& blob, const Packing& packing) {
-  std::uint64_t sum = blob.size();
-  if (!packing.compression.empty()) sum = count_unpacked(blob, packing.compression);
-  return packing.archive ? size_of_archived(blob) : ContentSize{static_cast<std::int64_t>(sum), 0};
+ContentSize content_size(const Blob& blob, const Packing& packing, bool only_input) {
+  Fingerprint whole;
+  if (!packing.compression.empty()) whole = count_unpacked(blob, packing.compression);
+  if (packing.archive) return size_of_archived(blob, packing.any, only_input);
+  return {whole.bytes, 0, {{blob.name(), whole}}};
+}
+
+std::string beginning_of_content(const Blob& blob, const Packing& packing) {
+  return packing.archive ? "" : beginning(*open_content(blob, packing), Fingerprint::head_bytes);
 }
 
 std::unique_ptr<UnsizedStream> open_content(const Blob& blob, const Packing& packing) {
   if (packing.none()) return std::make_unique<PlainContent>(blob);
-  if (packing.archive) return std::make_unique<ArchiveContent>(blob);
+  if (packing.archive) return std::make_unique<ArchiveContent>(blob, packing.any);
   return open_unpacked(blob, packing.compression);
 }
 

@@ -4,14 +4,21 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "datasets/formats/byte_input.h"
+#include "datasets/prepare/copies.h"
+#include "framework/core/files/first_bytes.h"
 
 namespace longstride {
+
+// What every refusal of what is no text ends with.
+inline constexpr const char* take_any = "or take its bytes as they are with --any";
 
 struct Packing {
   std::string compression;  // "gzip", "xz", "bzip2" or "zstd"; empty: none, or the zip archive's own
   bool archive = false;     // tar or zip
+  bool any = false;         // files in the archive may be no text
 
   bool none() const { return compression.empty() && !archive; }
 };
@@ -22,14 +29,25 @@ bool named_like_packed(const std::string& name);
 // UserError if the blob is packed in a way that is not unpacked, such as 7z or twice, or only looks packed.
 Packing packing_of(const Blob& blob);
 
+// One file: the content itself, or a file of an archive, in the order in which open_content yields them.
+struct ContentPart {
+  std::string name;
+  Fingerprint print;
+};
+
 struct ContentSize {
   std::int64_t bytes = 0;  // that open_content yields
   std::int64_t links = 0;  // in an archive, which are left out
+  std::vector<ContentPart> parts;
 };
 
 // Found by reading the whole blob, or an archive's table of files. UserError if the blob is damaged, or unpacks to so
-// much that it is made to fill disks.
-ContentSize content_size(const Blob& blob, const Packing& packing);
+// much that it is made to fill disks. `only_input`: nothing else is prepared with it.
+ContentSize content_size(const Blob& blob, const Packing& packing, bool only_input);
+
+// The first bytes of a file, or of what it unpacks to, as many as a Fingerprint needs; nothing of an archive, whose
+// files are looked at when they are read.
+std::string beginning_of_content(const Blob& blob, const Packing& packing);
 
 // The content, of which an archive's files follow each other in its order, without hidden ones. `blob` must outlive the
 // stream.

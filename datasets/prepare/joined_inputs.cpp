@@ -76,19 +76,42 @@ JoinedInputs::JoinedInputs(const PrepareBytesConfig& config, const PrepareOutput
   };
   if (from_standard_input) standard_input_ = read_standard_input(output.path, received);
 
-  std::int64_t work = 0;
-  for (Input& input : inputs_) {
-    const auto blob = open(input);
-    input.file_bytes = static_cast<std::int64_t>(blob->size());
-    if (!config.raw) input.packing = packing_of(*blob);
-    input.misnamed = !config.raw && input.packing.none() && blob->size() > 0 && named_like_packed(input.path);
-    work += input.file_bytes * (input.packing.none() ? 1 : 2);
-  }
-  progress_.emplace(output.progress, work);
+  look_at(config, output);
   for (Input& input : inputs_) measure(input);
   name_ = open(inputs_[0])->name();
   if (inputs_.size() > 1) name_ += fmt::format(" and {} more input(s)", inputs_.size() - 1);
   if (bytes_ == 0) throw user_error("{}: is empty; there is nothing to prepare", config.inputs[0]);
+  std::vector<Fingerprint> prints;
+  for (const ContentPart& part : parts_) prints.push_back(part.print);
+  copies_.emplace(
+      prints, config.duplicates,
+      [&](const std::vector<std::int64_t>& wanted) { return sha256_of_parts(wanted, output); },
+      [&](std::int64_t i) { return parts_[static_cast<std::size_t>(i)].name; });
+}
+
+// How every input is packed, by its first bytes.
+void JoinedInputs::look_at(const PrepareBytesConfig& config, const PrepareOutput& output) {
+  std::int64_t work = 0;
+  std::vector<std::pair<std::string, FileFormat>> no_text;
+  for (Input& input : inputs_) {
+    const auto blob = open(input);
+    input.file_bytes = static_cast<std::int64_t>(blob->size());
+    if (!config.raw) input.packing = packing_of(*blob);
+    input.packing.any = config.any;
+    input.misnamed = !config.raw && input.packing.none() && blob->size() > 0 && named_like_packed(input.path);
+    work += input.file_bytes * (input.packing.none() ? 1 : 2);
+    const std::string head = beginning_of_content(*blob, input.packing);
+    input.print = {input.file_bytes, head_of(head)};
+    if (const FileFormat format = format_of(head); format.family != FormatFamily::none && !config.any)
+      no_text.emplace_back(blob->name(), format);
+  }
+  progress_.emplace(output.progress, work);
+  if (no_text.empty()) return;
+  const auto& [name, format] = no_text.front();
+  throw user_error("{}: {}{}; {}, {}", name, described(format),
+                   no_text.size() > 1 ? fmt::format(", and {} more input(s) are none", thousands(no_text.size() - 1))
+                                      : std::string(),
+                   remedy_of(format, name), take_any);
 }
 
 std::vector<JoinedInputs::Input> JoinedInputs::list(const std::vector<std::string>& paths) const {
@@ -110,19 +133,53 @@ std::vector<JoinedInputs::Input> JoinedInputs::list(const std::vector<std::strin
 }
 
 void JoinedInputs::measure(Input& input) {
-  input.bytes = input.file_bytes;
-  if (!input.packing.none()) {
-    const ContentSize size = content_size(ObservedBlob(open(input), *progress_), input.packing);
-    input.bytes = size.bytes, input.links = size.links;
-  }
+  ContentSize size = {input.file_bytes, 0, {{input.path == "-" ? "standard input" : input.path, input.print}}};
+  if (!input.packing.none())
+    size = content_size(ObservedBlob(open(input), *progress_), input.packing, inputs_.size() == 1);
+  input.bytes = size.bytes, input.links = size.links, input.parts = size.parts.size();
+  parts_.insert(parts_.end(), std::make_move_iterator(size.parts.begin()), std::make_move_iterator(size.parts.end()));
   if (input.bytes == 0 && input.named)
     throw user_error("{}: is empty; there is nothing to prepare", open(input)->name());
   bytes_ += input.bytes;
 }
 
+std::vector<std::string> JoinedInputs::sha256_of_parts(const std::vector<std::int64_t>& wanted,
+                                                       const PrepareOutput& output) const {
+  std::vector<std::string> sums;
+  std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
+  std::size_t first = 0;  // part of the input
+  for (const Input& input : inputs_) {
+    const std::size_t end = first + input.parts;
+    const auto is_wanted = [&] {
+      return sums.size() < wanted.size() && wanted[sums.size()] < static_cast<std::int64_t>(end);
+    };
+    if (!is_wanted()) {
+      first = end;
+      continue;
+    }
+    const auto blob = open(input);
+    const auto content = open_content(*blob, input.packing);
+    for (; is_wanted(); ++first) {
+      Sha256 sha;
+      for (auto left = static_cast<std::size_t>(parts_[first].print.bytes); left > 0;) {
+        output.looked_at(0);
+        const std::size_t count = std::min(left, buffer.size());
+        if (content->read(buffer.data(), count) != count)
+          throw user_error("{}: has shrunk while it was being read; do not change a file while it is being read",
+                           blob->name());
+        sha.update(buffer.data(), count);
+        left -= count;
+      }
+      if (wanted[sums.size()] == static_cast<std::int64_t>(first)) sums.push_back(sha.hex());
+    }
+    first = end;
+  }
+  return sums;
+}
+
 std::shared_ptr<const Blob> JoinedInputs::open(const Input& input) const {
   if (input.path == "-") return standard_input_;
-  return std::make_shared<FileBlob>(input.path);
+  return std::make_shared<FileBlob>(input.path, Pointers::take);  // look_at() says which are pointers
 }
 
 std::string JoinedInputs::packed_note() const {

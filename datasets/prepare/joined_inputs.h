@@ -1,6 +1,7 @@
 // The inputs of `prepare bytes` as one run of bytes, one after another in the order given, with nothing between them.
 // A folder stands for its files, sorted by path, without hidden ones. Each input is read in pieces; compressed inputs
-// are read twice, since their length has to be known to divide them.
+// are read twice, since their length has to be known to divide them. What may be a copy of another file is read once
+// more.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "datasets/dataset.h"
 #include "datasets/formats/byte_input.h"
 #include "datasets/prepare/byte_content.h"
+#include "datasets/prepare/copies.h"
 #include "datasets/prepare/prepare.h"
 
 namespace longstride {
@@ -18,11 +20,14 @@ namespace longstride {
 class JoinedInputs {
  public:
   // Reads standard input, and measures every input. UserError for an input that is absent, empty, given twice, damaged,
-  // or the output.
+  // the output, or no text, and for copies if they are refused.
   JoinedInputs(const PrepareBytesConfig& config, const PrepareOutput& output);
   ~JoinedInputs();
 
   std::int64_t bytes() const { return bytes_; }
+  // The files that read() yields: inputs, or files of archives.
+  const std::vector<ContentPart>& parts() const { return parts_; }
+  const Copies& copies() const { return *copies_; }
   const std::string& name() const { return name_; }  // of all, for messages
   // One sentence about the packed inputs; empty without any.
   std::string packed_note() const;
@@ -41,17 +46,23 @@ class JoinedInputs {
     Packing packing;
     bool misnamed = false;
     std::int64_t file_bytes = 0, bytes = 0, links = 0;
+    std::size_t parts = 0;
+    Fingerprint print = {};  // of a file that is not packed
   };
   struct Current;
 
   std::vector<Input> list(const std::vector<std::string>& paths) const;
+  void look_at(const PrepareBytesConfig& config, const PrepareOutput& output);
   void measure(Input& input);
+  std::vector<std::string> sha256_of_parts(const std::vector<std::int64_t>& wanted, const PrepareOutput& output) const;
   std::shared_ptr<const Blob> open(const Input& input) const;
   void open_next();
   void close_current();
 
   std::shared_ptr<const Blob> standard_input_;
   std::vector<Input> inputs_;
+  std::vector<ContentPart> parts_;  // of all inputs
+  std::optional<Copies> copies_;
   std::string name_;
   std::int64_t bytes_ = 0;
   std::optional<InputProgress> progress_;

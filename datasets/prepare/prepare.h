@@ -36,17 +36,27 @@ struct PrepareOutput {
   bool replace = false;  // a file of that name may be replaced
   PrepareProgress progress = {};
   PrepareNote note = {};  // may be empty
+  PrepareNote warn = {};  // likewise: what the user has to know even if notes are not shown
 
+  void say(const std::string& sentence) const {
+    if (note && !sentence.empty()) note(sentence);
+  }
   // Reports `bytes` of input that were looked at before the total is known.
   void looked_at(std::int64_t bytes) const {
     if (progress) progress(bytes, 0);
   }
 };
 
+// What happens to a file whose content an earlier one has: it goes into the split of that one, is left out, or ends the
+// work (copies.h).
+enum class Duplicates : std::uint8_t { keep, drop, refuse };
+
 struct PrepareBytesConfig {
   std::vector<std::string> inputs;  // files, folders, or "-", standard input; joined in this order (joined_inputs.h)
   std::string split = {};           // of the whole: counts, fractions or "enwik8"; empty: 0.9,0.05,0.05
   bool raw = false;                 // use the bytes of packed files as they are
+  bool any = false;                 // take files that are no text
+  Duplicates duplicates = Duplicates::keep;
 };
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output);
 
@@ -64,6 +74,7 @@ struct PrepareFilesConfig {
   std::string split = {};
   bool skip_others = false;  // accept inputs from which more files are left out than taken
   std::uint64_t seed = 1;    // for the division
+  Duplicates duplicates = Duplicates::keep;
 
   bool splits_given() const { return !valid_inputs.empty() || !test_inputs.empty(); }
 };
@@ -87,8 +98,9 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
 // Inputs: folders, or sound files, recognised by their content. split: fractions of the duration; empty: 0.8,0.1,0.1.
 struct PrepareAudioConfig : PrepareFilesConfig {
   std::int64_t rate = 12000;  // samples per second
+  double cut = 0;             // seconds: where files may be divided between splits, at multiples of it; 0: nowhere
 };
-// Channels are averaged, resampled and mu-law encoded to 8 bits. No file is divided between splits.
+// Channels are averaged, resampled and mu-law encoded to 8 bits.
 void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output);
 
 // Writes one file of an audio dataset as WAV: what the model hears.

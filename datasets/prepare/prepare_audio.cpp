@@ -1,9 +1,9 @@
 // Sound as bytes: one channel, one sampling rate, mu-law. Files are kept whole: each goes into one split, and the
-// boundaries between them are stored.
+// boundaries between them are stored. With `cut` a file may be divided in time.
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
+#include <limits>
 #include <string_view>
 
 #include "datasets/formats/audio.h"
@@ -13,7 +13,9 @@
 #include "datasets/formats/sound/other_sound.h"
 #include "datasets/formats/wav.h"
 #include "datasets/permutation.h"
+#include "datasets/prepare/copies.h"
 #include "datasets/prepare/dataset_writer.h"
+#include "datasets/prepare/encode_sound.h"
 #include "datasets/prepare/prepare.h"
 #include "datasets/prepare/refusals.h"
 #include "datasets/prepare/split_rule.h"
@@ -23,11 +25,24 @@
 namespace longstride {
 namespace {
 
+// Where valid and test begin in a file, in seconds: all before goes to the split before.
+using Cuts = std::array<double, 2>;
+constexpr double never = std::numeric_limits<double>::infinity();
+
+constexpr Cuts whole_in(SplitId split) {
+  return split == SplitId::train ? Cuts{never, never} : split == SplitId::valid ? Cuts{0, never} : Cuts{0, 0};
+}
+
 struct Track {
   std::string path;
   std::int64_t bytes = 0;
   double seconds = 0;
-  SplitId split = SplitId::train;
+  Cuts cuts = whole_in(SplitId::train);
+
+  double seconds_in(std::size_t split) const {
+    const std::array<double, 4> at = {0, std::min(cuts[0], seconds), std::min(cuts[1], seconds), seconds};
+    return at[split + 1] - at[split];
+  }
 };
 
 // A file that is named like sound and cannot be read is an error, not left out.
@@ -71,7 +86,7 @@ std::vector<Track> find_tracks(const std::vector<std::string>& inputs, SplitId s
     try {
       const auto file = open_audio(path);
       const double seconds = static_cast<double>(file->frames()) / static_cast<double>(file->rate());
-      tracks.push_back({path, bytes_of_files({path}), seconds, split});
+      tracks.push_back({path, bytes_of_files({path}), seconds, whole_in(split)});
       if (!file->states_length()) unstated.push_back(path);
     } catch (const UserError& error) {
       refusals.add(error.what());
@@ -88,10 +103,20 @@ std::vector<Track> find_tracks(const std::vector<std::string>& inputs, SplitId s
 }
 
 // In a seeded order, every split with a share first gets one file; each further file goes to the split that lacks most
-// of its duration.
-void divide(std::vector<Track>& tracks, const std::array<double, 3>& fractions, std::uint64_t seed) {
+// of its duration. `tracks`: those that are no copies, with how often each is taken.
+struct Divided {
+  Track* track;
+  double taken;
+};
+
+double duration(const std::vector<Divided>& tracks) {
   double total = 0;
-  for (const Track& track : tracks) total += track.seconds;
+  for (const auto& [track, taken] : tracks) total += track->seconds * taken;
+  return total;
+}
+
+void divide(const std::vector<Divided>& tracks, const std::array<double, 3>& fractions, std::uint64_t seed) {
+  const double total = duration(tracks);
   std::array<double, 3> missing;
   std::vector<std::size_t> first;
   for (std::size_t s = 0; s < 3; ++s) {
@@ -100,11 +125,33 @@ void divide(std::vector<Track>& tracks, const std::array<double, 3>& fractions, 
   }
   const Permutation order(tracks.size(), seed, 0, kernels::Purpose::split);
   for (std::size_t t = 0; t < tracks.size(); ++t) {
-    Track& track = tracks[order(t)];
+    const auto& [track, taken] = tracks[order(t)];
     const auto most = static_cast<std::size_t>(std::max_element(missing.begin(), missing.end()) - missing.begin());
     const std::size_t to = t < first.size() ? first[t] : most;
-    track.split = static_cast<SplitId>(to);
-    missing[to] -= track.seconds;
+    track->cuts = whole_in(static_cast<SplitId>(to));
+    missing[to] -= track->seconds * taken;
+  }
+}
+
+// The files in a seeded order, end to end, are cut in two places, each moved to the next multiple of `step` seconds in
+// its file, of which the last piece has the rest. So at most two files are in several splits, in the order of time.
+void cut_in_time(const std::vector<Divided>& tracks, const std::array<double, 3>& fractions, double step,
+                 std::uint64_t seed) {
+  const double total = duration(tracks);
+  const std::array<double, 2> ends = {fractions[0] * total,
+                                      fractions[2] > 0 ? (fractions[0] + fractions[1]) * total : never};
+  const Permutation order(tracks.size(), seed, 0, kernels::Purpose::split);
+  double before = 0;
+  for (std::size_t t = 0; t < tracks.size(); ++t) {
+    const auto& [track, taken] = tracks[order(t)];
+    const double pieces = std::max(1.0, std::floor(track->seconds / step));
+    for (std::size_t c = 0; c < 2; ++c) {
+      const double place = std::clamp((ends[c] - before) / taken, 0.0, track->seconds);
+      const double piece =
+          pieces == 1 ? std::round(place / track->seconds) : std::min(std::round(place / step), pieces);
+      track->cuts[c] = piece == pieces ? never : piece * step;
+    }
+    before += track->seconds * taken;
   }
 }
 
@@ -133,47 +180,38 @@ class Clipping {
 
 // Returns the largest magnitude of its samples.
 float copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, InputProgress& progress) {
-  constexpr std::int64_t at_once = 1 << 15;
   const auto file = open_audio(track.path);
-  const auto resampler = file->rate() == rate ? nullptr : make_resampler(file->rate(), rate);
-  std::vector<float> mono(at_once), resampled;
-  std::vector<std::uint8_t> levels;
-  std::size_t written = 0;
-  const auto write = [&](const float* samples, std::size_t count) {
-    levels.resize(count);
-    std::transform(samples, samples + count, levels.begin(), mu_law_encode);
-    writer.append(track.split, levels.data(), static_cast<std::int64_t>(count));
-    written += count;
-  };
-  std::int64_t done = 0, told = 0;
-  float peak = 0;
-  for (std::int64_t got; (got = file->read(mono.data(), at_once)) > 0;) {
-    for (std::int64_t i = 0; i < got; ++i) peak = std::max(peak, std::abs(mono[static_cast<std::size_t>(i)]));
-    if (resampler != nullptr) {
-      resampler->process(mono.data(), got, resampled);
-      write(resampled.data(), resampled.size());
-    } else {
-      write(mono.data(), static_cast<std::size_t>(got));
+  std::array<std::int64_t, 4> at = {0, INT64_MAX, INT64_MAX, INT64_MAX};
+  for (std::size_t c = 0; c < 2; ++c)
+    if (track.cuts[c] != never) at[c + 1] = std::llround(track.cuts[c] * static_cast<double>(rate));
+  std::array<std::int64_t, 3> in_split{};
+  std::int64_t written = 0, told = 0;
+  const auto write = [&](const std::uint8_t* levels, std::int64_t count) {
+    for (std::size_t s = 0; s < 3; ++s) {
+      const std::int64_t begin = std::max(at[s], written), end = std::min(at[s + 1], written + count);
+      if (begin >= end) continue;
+      writer.append(static_cast<SplitId>(s), levels + (begin - written), end - begin);
+      in_split[s] += end - begin;
     }
-    done += got;
+    written += count;
+    return true;
+  };
+  const float peak = encode_sound(*file, rate, write, [&](std::int64_t done) {
     const auto now = static_cast<std::int64_t>(static_cast<double>(track.bytes) * static_cast<double>(done) /
                                                static_cast<double>(file->frames()));
     progress.add(now - told);
     told = now;
-  }
-  if (resampler != nullptr) {
-    resampler->finish(resampled);
-    write(resampled.data(), resampled.size());
-  }
+  });
   if (written == 0)
     throw user_error("{}: has {} sample(s) at {} per second, which are none at --rate {}; leave it out", track.path,
-                     thousands(done), thousands(file->rate()), thousands(rate));
-  writer.end_file(track.split);
+                     thousands(file->frames()), thousands(file->rate()), thousands(rate));
+  for (std::size_t s = 0; s < 3; ++s)
+    if (in_split[s] > 0) writer.end_file(static_cast<SplitId>(s));
   writer.add_source({track.path, track.bytes, sha256_of_file(track.path)});
   return peak;
 }
 
-std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& rule, const PrepareOutput& output) {
+void check_config(const PrepareAudioConfig& config, const SplitRule& rule) {
   if (config.inputs.empty()) throw user_error("--input is needed: a folder of sound files, or the files");
   if (config.rate < 1000 || config.rate > 192000)
     throw user_error("--rate is {}, but must be 1,000 to 192,000 samples per second", config.rate);
@@ -181,24 +219,90 @@ std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& ru
     throw user_error(
         "--split is '{}', but sound is divided by file; give fractions of the duration such as 0.8,0.1,0.1",
         rule.text());
+  if (config.cut > 0 && config.splits_given())
+    throw user_error("--cut is {:g}, but with --valid-input or --test-input nothing is divided; leave --cut out",
+                     config.cut);
   std::vector<std::string> all = config.inputs;
   for (const auto* more : {&config.valid_inputs, &config.test_inputs})
     all.insert(all.end(), more->begin(), more->end());
   check_distinct(all);
-  std::vector<Track> tracks = find_tracks(config.inputs, SplitId::train, config.skip_others, output);
-  if (!config.splits_given()) divide(tracks, rule.fractions(), config.seed);
-  if (!config.split.empty()) {
-    SplitCounts files{};
-    for (const Track& track : tracks) ++files[static_cast<std::size_t>(track.split)];
-    rule.check_shares(files, config.inputs[0], "sound files");
-  }
-  for (const auto& [inputs, split] :
-       {std::pair{&config.valid_inputs, SplitId::valid}, {&config.test_inputs, SplitId::test}})
-    for (Track& track : find_tracks(*inputs, split, config.skip_others, output)) tracks.push_back(std::move(track));
+}
+
+// Divides what --input holds. A copy is divided like the first file with its content.
+void divide(std::vector<Track>& tracks, const Copies& copies, const PrepareAudioConfig& config, const SplitRule& rule,
+            const PrepareOutput& output) {
+  std::vector<Divided> firsts;
+  for (std::size_t i = 0; i < tracks.size(); ++i)
+    if (const std::int64_t taken = copies.taken(static_cast<std::int64_t>(i)); taken > 0)
+      firsts.push_back({&tracks[i], static_cast<double>(taken)});
+  if (config.cut > 0)
+    cut_in_time(firsts, rule.fractions(), config.cut, config.seed);
+  else
+    divide(firsts, rule.fractions(), config.seed);
+  for (std::size_t i = 0; i < tracks.size(); ++i)
+    tracks[i].cuts = tracks[static_cast<std::size_t>(copies.first(static_cast<std::int64_t>(i)))].cuts;
+
+  SplitCounts files{};
+  std::array<double, 3> shares{};
+  for (const auto& [track, taken] : firsts)
+    for (std::size_t s = 0; s < 3; ++s) {
+      files[s] += track->seconds_in(s) > 0 ? 1 : 0;
+      shares[s] += track->seconds_in(s) * taken / duration(firsts);
+    }
+  for (std::size_t s = 0; s < 3; ++s)
+    if (config.cut > 0 && rule.fractions()[s] > 0 && files[s] == 0)
+      throw user_error("{}: --cut {:g} leaves none of the sound for '{}'; cut at fewer seconds", config.inputs[0],
+                       config.cut, split_names[s]);
+  if (!config.split.empty()) rule.check_shares(files, config.inputs[0], "sound files");
+  constexpr double near = 0.1;
+  for (std::size_t s = 0; s < 3; ++s)
+    if (std::abs(shares[s] - rule.fractions()[s]) > near)
+      return output.say(
+          fmt::format("{}: train, valid and test have {:.0f}%, {:.0f}% and {:.0f}% of the duration, because {} file(s) "
+                      "cannot be divided by {}; {}",
+                      config.inputs[0], 100 * shares[0], 100 * shares[1], 100 * shares[2], tracks.size(), rule.text(),
+                      config.cut > 0 ? "cut at fewer seconds" : "--cut SECONDS divides long ones in time"));
+}
+
+std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& rule, const PrepareOutput& output,
+                           std::string& record) {
+  check_config(config, rule);
+  std::vector<Track> tracks;
   std::vector<std::string> paths;
-  for (const Track& track : tracks) paths.push_back(track.path);
+  std::vector<Fingerprint> prints;
+  for (const auto& [inputs, split] : {std::pair{&config.inputs, SplitId::train},
+                                      {&config.valid_inputs, SplitId::valid},
+                                      {&config.test_inputs, SplitId::test}})
+    for (Track& track : find_tracks(*inputs, split, config.skip_others, output)) {
+      paths.push_back(track.path);
+      prints.push_back(fingerprint_of(track.path));
+      tracks.push_back(std::move(track));
+    }
   check_distinct(paths);
-  return tracks;
+  const auto path = [&](std::int64_t i) { return paths[static_cast<std::size_t>(i)]; };
+  const auto sums = [&](const std::vector<std::int64_t>& wanted) {
+    std::vector<std::string> out;
+    for (const std::int64_t i : wanted) {
+      output.looked_at(0);
+      out.push_back(sha256_of_file(path(i)));
+    }
+    return out;
+  };
+  const Copies copies(prints, config.duplicates, sums, path);
+  record = copies.record();
+  std::int64_t across = 0;
+  for (std::size_t i = 0; i < tracks.size(); ++i)
+    across += tracks[i].cuts != tracks[static_cast<std::size_t>(copies.first(static_cast<std::int64_t>(i)))].cuts;
+  if (config.splits_given()) {
+    warn_of_shared(copies, across, "sound files", config.duplicates, output);
+  } else {
+    output.say(copies.note("sound files"));
+    divide(tracks, copies, config, rule, output);
+  }
+  std::vector<Track> taken;
+  for (std::size_t i = 0; i < tracks.size(); ++i)
+    if (!copies.left_out(static_cast<std::int64_t>(i))) taken.push_back(std::move(tracks[i]));
+  return taken;
 }
 
 }  // namespace
@@ -206,14 +310,15 @@ std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& ru
 void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output) {
   const SplitRule rule = SplitRule::of(config, "0.8,0.1,0.1");
   check_output(output.path, output.replace, {});
-  const std::vector<Track> tracks = collect(config, rule, output);
+  std::string record;
+  const std::vector<Track> tracks = collect(config, rule, output, record);
   std::vector<std::string> inputs;
   for (const Track& track : tracks) inputs.push_back(track.path);
   check_output(output.path, output.replace, inputs);
   DatasetInfo info;
   info.kind = DataKind::audio;
   info.rate = config.rate;
-  info.encoding = "mu-law 255";
+  info.encoding = mu_law_encoding;
   const FoldersOf folders(output.path);
   DatasetWriter writer(output.path, info, output.replace);
   std::int64_t total = 0;
@@ -224,9 +329,12 @@ void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output
   clipping.report(output.note);
   const std::string files = fmt::format("{} train, {} valid, {} test", writer.files(SplitId::train),
                                         writer.files(SplitId::valid), writer.files(SplitId::test));
-  writer.commit(config.splits_given() ? "files by the inputs given: " + files
-                                      : fmt::format("{} of the duration: {} whole files by a permutation of seed {}",
-                                                    rule.text(), files, config.seed));
+  const std::string whole =
+      config.cut > 0 ? fmt::format("files, cut at multiples of {:g} s,", config.cut) : "whole files";
+  writer.commit((config.splits_given() ? "files by the inputs given: " + files
+                                       : fmt::format("{} of the duration: {} {} by a permutation of seed {}",
+                                                     rule.text(), files, whole, config.seed)) +
+                record);
 }
 
 void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output) {
@@ -235,7 +343,7 @@ void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output) 
   if (dataset->info().kind != DataKind::audio)
     throw user_error("{}: holds {}, but --decode makes a WAV file of audio", config.dataset,
                      name_of(dataset->info().kind));
-  if (dataset->info().encoding != "mu-law 255")
+  if (dataset->info().encoding != mu_law_encoding)
     throw user_error("{}: its encoding is '{}', but only mu-law 255 can be decoded", config.dataset,
                      dataset->info().encoding);
   const auto files = dataset->split(config.split);

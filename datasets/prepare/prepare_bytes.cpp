@@ -1,39 +1,112 @@
 // Any files as bytes: the first part of them is train, the next valid, the last test.
 #include <algorithm>
+#include <array>
 #include <vector>
 
+#include "datasets/histogram.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/joined_inputs.h"
 #include "datasets/prepare/prepare.h"
 #include "datasets/prepare/split_rule.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
+namespace {
+
+// Bytes of a part that go into each split, in their order. Without copies the whole is cut in two places; a copy is cut
+// where the first file with its content is, and its bytes count there.
+class Cuts {
+ public:
+  Cuts(const std::vector<ContentPart>& parts, const Copies& copies, const SplitCounts& counts) : parts_(parts) {
+    std::int64_t before = 0;
+    std::array<std::int64_t, 2> ends = {counts[0], counts[0] + counts[1]};
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto number = static_cast<std::int64_t>(i);
+      const std::int64_t taken = copies.taken(number), bytes = parts[i].print.bytes;
+      if (copies.first(number) != number) {
+        cuts_.push_back(cuts_[static_cast<std::size_t>(copies.first(number))]);
+        continue;
+      }
+      std::array<std::int64_t, 2> cut;
+      for (std::size_t c = 0; c < 2; ++c)
+        cut[c] = std::clamp<std::int64_t>((ends[c] - before + taken - 1) / taken, 0, bytes);
+      cuts_.push_back(cut);
+      before += taken * bytes;
+      for (std::size_t s = 0; s < 3; ++s) counts_[s] += taken * of_split(i, s);
+    }
+  }
+
+  std::int64_t of_split(std::size_t part, std::size_t split) const {
+    const std::array<std::int64_t, 4> at = {0, cuts_[part][0], cuts_[part][1], parts_[part].print.bytes};
+    return at[split + 1] - at[split];
+  }
+  const SplitCounts& counts() const { return counts_; }
+
+ private:
+  const std::vector<ContentPart>& parts_;
+  std::vector<std::array<std::int64_t, 2>> cuts_;  // where valid and test begin
+  SplitCounts counts_{};
+};
+
+std::int64_t bytes_taken(const JoinedInputs& inputs) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < inputs.parts().size(); ++i)
+    sum += inputs.copies().taken(static_cast<std::int64_t>(i)) * inputs.parts()[i].print.bytes;
+  return sum;
+}
+
+Cuts cut(const JoinedInputs& inputs, const SplitRule& rule, bool rule_given) {
+  const SplitCounts wanted = rule.divide(bytes_taken(inputs), inputs.name(), "bytes");
+  Cuts cuts(inputs.parts(), inputs.copies(), wanted);
+  if (rule.counted() && cuts.counts() != wanted)
+    throw counts_split_copies(inputs.copies(), inputs.name(), rule.text(), cuts.counts());
+  if (rule_given) rule.check_shares(cuts.counts(), inputs.name(), "bytes");
+  return cuts;
+}
+
+// What packed, encrypted or random bytes have; text has 4 to 6, and programs, pictures and sound less than 7.8.
+void warn_of_noise(const Histogram& train, const std::string& name, const PrepareOutput& output) {
+  constexpr double most = 7.8;
+  const double entropy = train.entropy();
+  if (entropy <= most || !output.warn) return;
+  output.warn(fmt::format(
+      "{}: the bytes of train have an entropy of {:.2f} bits each, as packed or encrypted ones do, of which "
+      "a model learns nothing; give what they unpack to",
+      name, entropy));
+}
+
+}  // namespace
 
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output) {
   check_output(output.path, output.replace, config.inputs);
   const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.9,0.05,0.05" : config.split);
   const FoldersOf folders(output.path);  // standard input is kept there too
   JoinedInputs inputs(config, output);
-  const SplitCounts counts = rule.divide(inputs.bytes(), inputs.name(), "bytes");
-  if (!config.split.empty()) rule.check_shares(counts, inputs.name(), "bytes");
+  const Copies& copies = inputs.copies();
+  const Cuts cuts = cut(inputs, rule, !config.split.empty());
 
   DatasetInfo info;
   info.kind = DataKind::bytes;
   DatasetWriter writer(output.path, info, output.replace);
-  for (const std::string& note : {inputs.misnamed_note(), inputs.packed_note()})
-    if (output.note && !note.empty()) output.note(note);
+  for (const std::string& note : {inputs.misnamed_note(), inputs.packed_note(), copies.note("files")}) output.say(note);
   std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
-  for (std::size_t s = 0; s < 3; ++s) {
-    for (std::int64_t left = counts[s]; left > 0;) {
-      const std::int64_t count = std::min(left, static_cast<std::int64_t>(buffer.size()));
-      inputs.read(buffer.data(), static_cast<std::size_t>(count));
-      writer.append(static_cast<SplitId>(s), buffer.data(), count);
-      left -= count;
-    }
-  }
+  constexpr std::int64_t sample = std::int64_t{1} << 16;  // of each buffer: enough for a warning
+  Histogram train;
+  for (std::size_t part = 0; part < inputs.parts().size(); ++part)
+    for (std::size_t s = 0; s < 3; ++s)
+      for (std::int64_t left = cuts.of_split(part, s); left > 0;) {
+        const std::int64_t count = std::min(left, static_cast<std::int64_t>(buffer.size()));
+        inputs.read(buffer.data(), static_cast<std::size_t>(count));
+        left -= count;
+        if (copies.left_out(static_cast<std::int64_t>(part))) continue;
+        writer.append(static_cast<SplitId>(s), buffer.data(), count);
+        if (s == 0) train.add(buffer.data(), std::min(count, sample));
+      }
   for (const SourceFile& source : inputs.finish()) writer.add_source(source);
-  writer.commit(fmt::format("{}: the first {} bytes train, the next {} valid, the last {} test", rule.text(), counts[0],
-                            counts[1], counts[2]));
+  const SplitCounts& counts = cuts.counts();
+  writer.commit(fmt::format("{}: the first {} bytes train, the next {} valid, the last {} test{}", rule.text(),
+                            counts[0], counts[1], counts[2], copies.record()));
+  warn_of_noise(train, inputs.name(), output);
 }
 
 }  // namespace longstride

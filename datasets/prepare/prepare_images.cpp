@@ -3,10 +3,13 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <optional>
 
 #include "datasets/formats/input_files.h"
 #include "datasets/formats/picture_source.h"
 #include "datasets/permutation.h"
+#include "datasets/prepare/copies.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/prepare.h"
 #include "datasets/prepare/refusals.h"
@@ -52,19 +55,116 @@ void check_disjoint(const std::array<Group, 3>& groups) {
       }
 }
 
-// split(i): where picture i of the group goes.
+// Which pictures are copies of others: of the same file, or at the same place in the same file of arrays.
+class PictureCopies {
+ public:
+  PictureCopies(const std::array<Group, 3>& groups, Duplicates rule) {
+    std::vector<Fingerprint> prints;
+    for (const Group& group : groups)
+      for (const auto& [input, source] : group.sources) {
+        const std::vector<Fingerprint> more = source->prints();
+        sources_.push_back({source.get(), &group - groups.data(), static_cast<std::int64_t>(prints.size()),
+                            static_cast<std::int64_t>(more.size())});
+        prints.insert(prints.end(), more.begin(), more.end());
+      }
+    copies_.emplace(
+        prints, rule, [this](const std::vector<std::int64_t>& wanted) { return sha256_of(wanted); },
+        [this](std::int64_t i) { return source_of(i).source->name_of(i - source_of(i).first); });
+    number(static_cast<std::int64_t>(prints.size()));
+  }
+
+  const Copies& files() const { return *copies_; }
+  // Copies of a file in another group.
+  std::int64_t across() const {
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < files().files(); ++i)
+      count += source_of(i).group != source_of(files().first(i)).group ? 1 : 0;
+    return count;
+  }
+  // Of the pictures of the first group, without copies: how often each is taken.
+  const std::vector<std::int64_t>& taken() const { return taken_; }
+  // Picture `index` of a source, counted over all groups: its number there, or -1 if it is left out.
+  std::int64_t number_of(std::size_t source, std::int64_t index) const {
+    const Place& at = sources_[source];
+    const std::int64_t file = at.first + (at.whole() ? 0 : index);
+    if (files().left_out(file)) return -1;
+    return numbers_[static_cast<std::size_t>(files().first(file))] + (at.whole() ? index : 0);
+  }
+
+ private:
+  struct Place {
+    const PictureSource* source;
+    std::ptrdiff_t group;
+    std::int64_t first, files;  // number of its first file, and how many there are
+
+    bool whole() const { return files == 1; }  // one file holds all of its pictures
+  };
+
+  const Place& source_of(std::int64_t file) const {
+    const auto next = std::upper_bound(sources_.begin(), sources_.end(), file,
+                                       [](std::int64_t f, const Place& place) { return f < place.first; });
+    return *(next - 1);
+  }
+
+  std::vector<std::string> sha256_of(const std::vector<std::int64_t>& wanted) const {
+    std::vector<std::string> sums;
+    for (auto next = wanted.begin(); next != wanted.end();) {
+      const Place& place = source_of(*next);
+      std::vector<std::int64_t> here;
+      for (; next != wanted.end() && &source_of(*next) == &place; ++next) here.push_back(*next - place.first);
+      for (std::string& sum : place.source->sha256_of(here)) sums.push_back(std::move(sum));
+    }
+    return sums;
+  }
+
+  void number(std::int64_t files) {
+    for (std::int64_t file = 0; file < files; ++file) {
+      const Place& place = source_of(file);
+      numbers_.push_back(static_cast<std::int64_t>(taken_.size()));
+      if (place.group != 0 || copies_->first(file) != file) continue;
+      taken_.insert(taken_.end(), static_cast<std::size_t>(place.whole() ? place.source->count() : 1),
+                    copies_->taken(file));
+    }
+  }
+
+  std::vector<Place> sources_;
+  std::optional<Copies> copies_;
+  std::vector<std::int64_t> numbers_, taken_;  // numbers_: of the first picture of every file
+};
+
+// Where every picture goes, by its number. In the order of a permutation, the first ones go to train, the next to
+// valid.
+std::vector<SplitId> divided(const std::vector<std::int64_t>& taken, const SplitCounts& counts, std::uint64_t seed) {
+  const Permutation order(taken.size(), seed, 0, kernels::Purpose::split);
+  std::vector<std::size_t> at(taken.size());
+  for (std::size_t i = 0; i < taken.size(); ++i) at[order(i)] = i;
+  std::vector<SplitId> out(taken.size());
+  std::int64_t before = 0;
+  for (const std::size_t i : at) {
+    out[i] = before < counts[0] ? SplitId::train : before < counts[0] + counts[1] ? SplitId::valid : SplitId::test;
+    before += taken[i];
+  }
+  return out;
+}
+
+// split(group, i): where the picture with number i goes.
 template <class F>
-void copy_group(const Group& group, const PictureRules& rules, DatasetWriter& writer, InputProgress& progress,
-                F&& split) {
-  std::int64_t index = 0;
+void copy_pictures(const std::array<Group, 3>& groups, const PictureCopies& copies, const PictureRules& rules,
+                   DatasetWriter& writer, InputProgress& progress, F&& split) {
   const std::int64_t bytes = rules.side * rules.side * 3;
-  for (const auto& [input, source] : group.sources)
-    source->read(
-        [&](const std::uint8_t* pixels) {
-          const SplitId to = split(index++);
-          if (pixels != nullptr && !rules.refusals->final()) writer.append(to, pixels, bytes);
-        },
-        [&](const SourceFile& file) { writer.add_source(file); }, progress);
+  std::size_t place = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const auto& [input, source] : groups[g].sources) {
+      std::int64_t index = 0;
+      source->read(
+          [&](const std::uint8_t* pixels) {
+            const std::int64_t number = copies.number_of(place, index++);
+            if (pixels != nullptr && number >= 0 && !rules.refusals->final())
+              writer.append(split(g, number), pixels, bytes);
+          },
+          [&](const SourceFile& file) { writer.add_source(file); }, progress);
+      ++place;
+    }
 }
 
 // All inputs.
@@ -91,6 +191,19 @@ std::string changes(const PrepareImagesConfig& config) {
   return out;
 }
 
+std::vector<SplitId> divide(const PictureCopies& copies, const SplitRule& rule, const PrepareImagesConfig& config) {
+  const auto& taken = copies.taken();
+  const SplitCounts wanted =
+      rule.divide(std::accumulate(taken.begin(), taken.end(), std::int64_t{0}), config.inputs[0], "pictures");
+  std::vector<SplitId> splits = divided(taken, wanted, config.seed);
+  SplitCounts counts{};
+  for (std::size_t i = 0; i < taken.size(); ++i) counts[static_cast<std::size_t>(splits[i])] += taken[i];
+  if (rule.counted() && counts != wanted)
+    throw counts_split_copies(copies.files(), config.inputs[0], rule.text(), counts);
+  if (!config.split.empty()) rule.check_shares(counts, config.inputs[0], "pictures");
+  return splits;
+}
+
 }  // namespace
 
 void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output) {
@@ -106,9 +219,12 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
     for (const auto& [input, source] : group.sources) check_output(output.path, output.replace, source->files());
   check_disjoint(groups);
   const bool given = config.splits_given();
-  const SplitCounts counts = given ? SplitCounts{groups[0].count, groups[1].count, groups[2].count}
-                                   : rule.divide(groups[0].count, config.inputs[0], "pictures");
-  if (!config.split.empty()) rule.check_shares(counts, config.inputs[0], "pictures");
+  const PictureCopies copies(groups, config.duplicates);
+  const std::vector<SplitId> splits = given ? std::vector<SplitId>() : divide(copies, rule, config);
+  if (given)
+    warn_of_shared(copies.files(), copies.across(), "pictures", config.duplicates, output);
+  else
+    output.say(copies.files().note("pictures"));
 
   refusals.expect(groups[0].count + groups[1].count + groups[2].count);
   DatasetInfo info;
@@ -118,21 +234,16 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
   const FoldersOf folders(output.path);
   DatasetWriter writer(output.path, info, output.replace);
   InputProgress progress(output.progress, groups[0].bytes + groups[1].bytes + groups[2].bytes);
-  const Permutation order(static_cast<std::uint64_t>(groups[0].count), config.seed, 0, kernels::Purpose::split);
-  copy_group(groups[0], rules, writer, progress, [&](std::int64_t i) {
-    if (given) return SplitId::train;
-    const auto place = static_cast<std::int64_t>(order(static_cast<std::uint64_t>(i)));
-    return place < counts[0] ? SplitId::train : place < counts[0] + counts[1] ? SplitId::valid : SplitId::test;
+  copy_pictures(groups, copies, rules, writer, progress, [&](std::size_t group, std::int64_t i) {
+    return given ? static_cast<SplitId>(group) : splits[static_cast<std::size_t>(i)];
   });
-  copy_group(groups[1], rules, writer, progress, [](std::int64_t) { return SplitId::valid; });
-  copy_group(groups[2], rules, writer, progress, [](std::int64_t) { return SplitId::test; });
   refusals.finish();
-  const auto pictures = [&](SplitId s) { return thousands(writer.bytes(s) / (config.side * config.side * 3)); };
+  const auto pictures = [&](SplitId split) { return thousands(writer.bytes(split) / info.image_bytes()); };
   const std::string numbers = fmt::format("{} train, {} valid, {} test", pictures(SplitId::train),
                                           pictures(SplitId::valid), pictures(SplitId::test));
   writer.commit((given ? "by the inputs given: " + numbers
                        : fmt::format("{}: {} by a permutation of seed {}", rule.text(), numbers, config.seed)) +
-                changes(config));
+                copies.files().record() + changes(config));
 }
 
 }  // namespace longstride

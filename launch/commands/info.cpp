@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "datasets/dataset.h"
+#include "datasets/histogram.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/sha256.h"
 #include "framework/core/text/printable.h"
@@ -32,6 +33,7 @@ struct InfoOptions {
 // What one pass over a split finds.
 struct Scan {
   std::array<std::int64_t, 256> count{};
+  double entropy = 0;
   std::vector<std::uint8_t> first;  // bytes
   std::string sha256;
 
@@ -42,24 +44,18 @@ constexpr std::size_t preview_bytes = 72;
 
 Scan scan_split(const Dataset& dataset, const std::string& name) {
   Scan out;
+  Histogram histogram;
   Sha256 sha;
   dataset.scan(name, [&](const std::uint8_t* bytes, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) ++out.count[bytes[i]];
+    histogram.add(bytes, n);
     sha.update(bytes, static_cast<std::size_t>(n));
     const auto wanted = std::min<std::size_t>(preview_bytes - out.first.size(), static_cast<std::size_t>(n));
     out.first.insert(out.first.end(), bytes, bytes + wanted);
   });
   out.sha256 = sha.hex();
+  out.count = histogram.counts();
+  out.entropy = histogram.entropy();
   return out;
-}
-
-// Bits per byte of a model that knows only the histogram: what training has to beat.
-double entropy(const Scan& scan) {
-  const auto total = static_cast<double>(scan.bytes());
-  double bits = 0;
-  for (std::int64_t n : scan.count)
-    if (n > 0) bits -= static_cast<double>(n) / total * std::log2(static_cast<double>(n) / total);
-  return bits;
 }
 
 std::string preview(const Scan& scan, bool text) {
@@ -100,7 +96,7 @@ std::int64_t different_values(const Scan& scan) {
 }
 
 void print_scan(const std::string& name, const Scan& scan, bool text) {
-  fmt::print("  {}: entropy {:.4f} bits per byte (order 0), {} different byte values\n", name, entropy(scan),
+  fmt::print("  {}: entropy {:.4f} bits per byte (order 0), {} different byte values\n", name, scan.entropy,
              different_values(scan));
   if (name == "train") print_histogram(scan);
   fmt::print("    begins {}\n", preview(scan, text));
@@ -127,7 +123,7 @@ void run_info(const InfoOptions& o) {
     dataset->labels(name);  // compared with their checksum, as sources and boundaries have been
     if (o.json)
       out["splits"][name].update(
-          {{"verified", !stored.empty()}, {"entropy_bits_per_byte", entropy(scan)}, {"histogram", scan.count}});
+          {{"verified", !stored.empty()}, {"entropy_bits_per_byte", scan.entropy}, {"histogram", scan.count}});
     else if (scan.bytes() > 0)
       print_scan(name, scan, dataset->info().kind == DataKind::bytes);
   }

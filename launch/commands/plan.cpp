@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "datasets/dataset.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
+#include "framework/core/text/printable.h"
 #include "framework/train/metrics/progress.h"
 #include "framework/train/stages.h"
 #include "framework/train/step/memory_plan.h"
@@ -20,8 +23,10 @@
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
 #include "launch/console/json_output.h"
+#include "launch/console/picture_stride.h"
 #include "launch/recipe/recipe.h"
 #include "launch/run/recompute.h"
+#include "launch/run/run_data.h"
 
 namespace longstride {
 namespace {
@@ -75,7 +80,26 @@ struct Costs {
   std::optional<RecomputeChoice> recompute;  // absent: the model has no names for its policies
   MemoryPlan memory;
   Batching batching;
+  std::optional<Passes> passes;  // if the dataset is here
+  std::string no_data;           // why there is none
+  std::string other_stride;      // pictures: advice on a stride; empty: none
 };
+
+// The dataset need not be there yet, or be on this machine.
+void look_at_data(const Recipe& recipe, Costs& c) {
+  std::error_code absent;
+  if (!std::filesystem::exists(recipe.data.path, absent)) {
+    c.no_data = fmt::format("{} is not here, so how often it is read is not known", printable(recipe.data.path));
+    return;
+  }
+  try {
+    const auto dataset = Dataset::open(recipe.data.path);
+    check_fits(*dataset, recipe.data);
+    c.passes = passes_of(recipe, dataset->size("train").bytes);
+  } catch (const UserError& error) {
+    c.no_data = error.what();
+  }
+}
 
 // What a rank may take, for a recipe that leaves its recompute to the planner. Every rank is planned like one alone on
 // this machine, or like one with an H200 if GPUs are planned where there are none.
@@ -130,6 +154,8 @@ Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) 
   c.rate = rate_of(options, device);
   c.seconds = flops / (c.rate.flops_per_second() * options.ranks);
   c.batching = divide_batch(recipe.train, options.ranks);
+  c.other_stride = stride_of_other_pictures(recipe, model);
+  look_at_data(recipe, c);
   return c;
 }
 
@@ -153,6 +179,8 @@ nlohmann::ordered_json to_json(const Recipe& recipe, const Costs& c, const PlanO
   if (c.looks_back) out["memory"] = as_json(*c.looks_back);
   if (!c.slow_attention.empty()) out["slow_attention"] = c.slow_attention;
   if (!c.fp8.empty()) out["fp8"] = c.fp8;
+  if (!c.other_stride.empty()) out["other_stride"] = c.other_stride;
+  if (c.passes) out["train_bytes"] = c.passes->train_bytes, out["passes"] = c.passes->count;
   for (const StageCost& s : c.stages)
     out["stages"].push_back({{"until", s.steps.end},
                              {"context", s.steps.shape.sequence()},
@@ -224,6 +252,9 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                      s.steps.shape.rows * s.steps.shape.sequences, s.steps.shape.sequence(), s.flops_per_step / 1e12,
                      recipe.train.peak_at(s.steps.end - 1)));
   line("steps", fmt::format("{} ({:.4g} tokens)", thousands(recipe.train.steps), static_cast<double>(c.tokens)));
+  line("data", c.passes ? c.passes->text() : c.no_data);
+  if (c.passes && !c.passes->warning().empty()) line("warning", c.passes->warning());
+  if (!c.other_stride.empty()) line("warning", c.other_stride);
   line("time",
        fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}", duration_text(c.seconds),
                    c.seconds / 3600, 100 * c.rate.mfu, c.rate.peak_tflops, o.ranks,

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -13,6 +14,7 @@
 #include "framework/train/metrics/progress.h"
 #include "framework/train/run/stop.h"
 #include "launch/commands/commands.h"
+#include "launch/console/arguments.h"
 #include "launch/console/describe.h"
 #include "launch/console/json_output.h"
 #include "launch/console/output.h"
@@ -39,7 +41,9 @@ class PrepareLine {
                       static_cast<double>(total) / 1e6, duration_text(left)));
   }
   void note(const std::string& sentence) {
-    if (!progress_is_shown()) return;
+    if (progress_is_shown()) warn(sentence);
+  }
+  void warn(const std::string& sentence) {
     clear();
     std::fputs((printable(sentence) + "\n").c_str(), stderr);
   }
@@ -101,6 +105,7 @@ void run_prepare(const Session& session, void (*prepare)(const Config&, const Pr
   {
     PrepareLine line;
     output.note = [&](const std::string& sentence) { line.note(sentence); };
+    output.warn = [&](const std::string& sentence) { line.warn("warning: " + sentence); };
     output.progress = [&](std::int64_t done, std::int64_t total) { line.update(done, total); };
     constexpr bool pictures = std::is_same_v<Config, PrepareImagesConfig>;
     within_memory(pictures ? smaller_pictures : free_memory, [&] { prepare(config, output); });
@@ -113,6 +118,18 @@ void run_prepare(const Session& session, void (*prepare)(const Config&, const Pr
   for (const char* split : split_names)
     if (dataset->size(split).bytes == 0)
       std::fputs(fmt::format("warning: '{}' is empty: {}\n", split, without(split)).c_str(), stderr);
+}
+
+void add_duplicates(CLI::App* kind, Duplicates& duplicates) {
+  const std::map<std::string, Duplicates> names = {
+      {"keep", Duplicates::keep}, {"drop", Duplicates::drop}, {"refuse", Duplicates::refuse}};
+  kind->add_option("--duplicates",
+                   "files with the same content: keep them in the split of the first, drop all but the "
+                   "first, or refuse them")
+      ->type_name("TEXT")
+      ->default_str("keep")
+      ->check(CLI::IsMember({"keep", "drop", "refuse"}))
+      ->each([&duplicates, names](const std::string& name) { duplicates = names.at(name); });
 }
 
 template <class Config>
@@ -133,6 +150,8 @@ void add_bytes(CLI::App& prepare, Session& session) {
                    "train,valid,test in the order of the input: bytes (90000000,5000000,5000000), fractions "
                    "(0.9,0.05,0.05, the default), or enwik8");
   kind->add_flag("--raw", o->config.raw, "use the bytes of compressed files and archives as they are");
+  kind->add_flag("--any", o->config.any, "also take files that are no text, such as Parquet, PDF, pictures and UTF-16");
+  add_duplicates(kind, o->config.duplicates);
   kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output, o->json); });
 }
 
@@ -150,6 +169,7 @@ void add_files(CLI::App* kind, PrepareFilesConfig& config, const char* input, co
   kind->add_option("--split", config.split, split);
   kind->add_flag("--skip-others", config.skip_others,
                  "leave out files that cannot be used, and files of other kinds even if they are the majority");
+  add_duplicates(kind, config.duplicates);
 }
 
 void add_cifar10(CLI::App& prepare, Session& session) {
@@ -203,7 +223,8 @@ struct AudioOptions : Options<PrepareAudioConfig> {
 
 // --decode x.h5 --split test --index 0 --output y.wav
 void run_decode(const CLI::App* kind, AudioOptions& o, const Session& session) {
-  for (const char* other : {"--input", "--valid-input", "--test-input", "--rate", "--seed", "--skip-others"})
+  for (const char* other :
+       {"--input", "--valid-input", "--test-input", "--rate", "--seed", "--skip-others", "--duplicates", "--cut"})
     if (kind->count(other) > 0)
       throw user_error("{} cannot be used with --decode, which takes --split, --index, --output and --force", other);
   if (!o.config.split.empty()) o.decode.split = o.config.split;
@@ -228,6 +249,11 @@ void add_audio(CLI::App& prepare, Session& session) {
       "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, the name of "
       "the split (train, the default)");
   kind->add_option("--rate", o->config.rate, "samples per second")->capture_default_str();
+  kind->add_option(
+          "--cut", o->config.cut,
+          "files may be divided between splits, in the order of time, at multiples of so many seconds; default: "
+          "they stay whole")
+      ->check(above_zero());
   add_seed(kind, o->config.seed);
   kind->add_option("--decode", o->decode.dataset, "instead, turn a file in this dataset back into a WAV file");
   kind->add_option("--index", o->decode.index, "with --decode: which file of the split, from 0")->capture_default_str();

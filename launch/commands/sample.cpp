@@ -27,6 +27,7 @@
 #include "launch/console/device_option.h"
 #include "launch/console/json_output.h"
 #include "launch/console/output.h"
+#include "launch/run/prompt.h"
 #include "launch/run/run_data.h"
 #include "launch/run/run_directory.h"
 #include "launch/run/write_samples.h"
@@ -40,29 +41,11 @@ using Bytes = std::vector<std::uint8_t>;
 struct SampleOptions {
   std::string run, output, prompt, prompt_text, complete, checkpoint = "last", weights = "automatic", precision;
   std::int64_t rate = 0, given = 0;
+  bool given_set = false;  // by the user
   bool replace = false, json = false;
   SampleConfig config;
   DeviceOption device;
 };
-
-// At most a byte more than `limit`.
-Bytes read_prompt(const std::string& path, std::int64_t limit) {
-  constexpr const char* purpose =
-      "--prompt names a file whose bytes every sample begins with, or is - for standard input";
-  const std::string name = path == "-" ? "standard input" : path;
-  std::error_code ignored;
-  if (path != "-" && fs::is_directory(path, ignored)) throw user_error("{}: is a directory; {}", name, purpose);
-  std::ifstream file;
-  if (path != "-") file.open(path, std::ios::binary);
-  std::istream& in = path == "-" ? std::cin : file;
-  if (!in) throw user_error("{}: cannot be read; {}", name, purpose);
-  Bytes out;
-  char c = 0;
-  while (static_cast<std::int64_t>(out.size()) <= limit && in.get(c)) out.push_back(static_cast<std::uint8_t>(c));
-  if (in.bad()) throw user_error("{}: cannot be read; {}", name, purpose);
-  if (out.empty()) throw user_error("{}: is empty; {}; leave it out to begin with nothing", name, purpose);
-  return out;
-}
 
 // "--prompt-text", "standard input" or the file's name.
 std::string name_of_prompt(const SampleOptions& o) {
@@ -70,30 +53,38 @@ std::string name_of_prompt(const SampleOptions& o) {
 }
 
 // A row for every completion: what was given, the model's completion, and the original.
+// `originals`: one for all samples, or one for each.
 void write_completions(const std::string& path, const std::vector<Bytes>& samples, const std::vector<Bytes>& originals,
                        std::int64_t given, const Geometry& g) {
   std::vector<Bytes> pictures;
   for (std::size_t s = 0; s < samples.size(); ++s) {
-    Bytes known = originals[s];
+    const Bytes& original = originals[std::min(s, originals.size() - 1)];
+    Bytes known = original;
     std::fill(known.begin() + given, known.end(), std::uint8_t{0});
-    pictures.insert(pictures.end(), {known, samples[s], originals[s]});
+    pictures.insert(pictures.end(), {known, samples[s], original});
   }
   write_grid(path, pictures, 3, g);
 }
 
-// Sampling rate of the sound: from the user, the checkpoint or the dataset. 0 if the run is not about sound.
+// Sampling rate of the sound that the run was trained on, from the checkpoint or the dataset; 0: not known.
+std::int64_t trained_rate(const LoadedRun& run) {
+  if (run.recipe.data.kind != DataKind::audio) return 0;
+  if (const auto known = run.data.find("rate"); known != run.data.end())
+    if (const std::int64_t rate = std::strtoll(known->second.c_str(), nullptr, 10); rate > 0) return rate;
+  const std::string& path = run.recipe.data.path;
+  return fs::exists(path) ? Dataset::open(path)->info().rate : 0;
+}
+
+// From the user, or what it was trained on. 0 if the run is not about sound.
 std::int64_t sampling_rate(const SampleOptions& o, const LoadedRun& run) {
   const Recipe& recipe = run.recipe;
   const bool sound = recipe.data.kind == DataKind::audio;
   if (o.rate > 0 && !sound)
     throw user_error("--rate is {}, but the samples of {} are not sound; leave --rate out", o.rate, o.run);
   if (o.rate > 0 || !sound) return o.rate;
-  if (const auto known = run.data.find("rate"); known != run.data.end())
-    if (const std::int64_t rate = std::strtoll(known->second.c_str(), nullptr, 10); rate > 0) return rate;
-  if (!fs::exists(recipe.data.path))
-    throw user_error("{}: does not exist, so the sampling rate is unknown; give it, as in --rate 12000",
-                     recipe.data.path);
-  return Dataset::open(recipe.data.path)->info().rate;
+  if (const std::int64_t rate = trained_rate(run); rate > 0) return rate;
+  throw user_error("{}: does not exist, so the sampling rate is unknown; give it, as in --rate 12000",
+                   recipe.data.path);
 }
 
 // The first sequences of a split, whole; the samples continue their beginnings.
@@ -120,14 +111,33 @@ std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
   return out;
 }
 
-void set_prompts(SampleOptions& o, const LoadedRun& run, const std::vector<Bytes>& originals) {
+// What --prompt and --prompt-text give; a picture becomes one of the `originals`, whose beginnings are continued.
+void take_prompt(SampleOptions& o, const LoadedRun& run, std::vector<Bytes>& originals) {
   SampleConfig& c = o.config;
-  if (!o.prompt.empty()) c.prompts = {read_prompt(o.prompt, c.length)};
-  if (!o.prompt_text.empty()) c.prompts = {Bytes(o.prompt_text.begin(), o.prompt_text.end())};
-  if (!c.prompts.empty() && static_cast<std::int64_t>(c.prompts.front().size()) >= c.length)
-    throw user_error("{}: the prompt must be shorter than the {} bytes of a sample; shorten it{}", name_of_prompt(o),
-                     c.length, longest_sample(*run.model) > c.length ? ", or raise --length" : "");
-  for (const Bytes& whole : originals) c.prompts.emplace_back(whole.begin(), whole.begin() + o.given);
+  if (o.prompt.empty() && o.prompt_text.empty()) return;
+  Prompt prompt;
+  if (o.prompt.empty()) {
+    prompt.bytes.assign(o.prompt_text.begin(), o.prompt_text.end());
+  } else {
+    const std::int64_t rate = trained_rate(run);
+    const SampleForm form = {run.recipe.data.kind, run.recipe.model->geometry, rate > 0 ? rate : sampling_rate(o, run)};
+    prompt = read_prompt(o.prompt, form, o.given_set ? o.given : c.length);
+  }
+  if (prompt.picture) return originals.push_back(std::move(prompt.bytes));
+  const auto bytes = static_cast<std::int64_t>(prompt.bytes.size());
+  if (o.given_set && bytes < o.given)
+    throw user_error("--given is {}, but the prompt, {}, has {} bytes; give fewer", o.given, name_of_prompt(o), bytes);
+  if (o.given_set) prompt.bytes.resize(static_cast<std::size_t>(o.given));
+  if (!o.given_set && bytes >= c.length)
+    throw user_error("{}: the prompt must be shorter than the {} bytes of a sample; shorten it{}{}", name_of_prompt(o),
+                     c.length, run.recipe.data.kind == DataKind::bytes ? "" : ", take its beginning with --given",
+                     longest_sample(*run.model) > c.length ? ", or raise --length" : "");
+  c.prompts = {std::move(prompt.bytes)};
+}
+
+void set_prompts(SampleOptions& o, const LoadedRun& run, std::vector<Bytes>& originals) {
+  take_prompt(o, run, originals);
+  for (const Bytes& whole : originals) o.config.prompts.emplace_back(whole.begin(), whole.begin() + o.given);
 }
 
 void check_lengths(SampleOptions& o, const LoadedRun& run) {
@@ -139,7 +149,10 @@ void check_lengths(SampleOptions& o, const LoadedRun& run) {
   if (model.geometry.rows > 0 && o.config.length != model.context)
     throw user_error("--length is {}, but a picture of this model has {} bytes; leave --length out", o.config.length,
                      model.context);
-  if (o.given == 0) o.given = o.config.length / 2;
+  o.given_set = o.given > 0;
+  if (o.given_set && o.complete.empty() && o.prompt.empty() && o.prompt_text.empty())
+    throw user_error("--given is {}, but there is nothing that it is taken from; add --complete or --prompt", o.given);
+  if (!o.given_set) o.given = o.config.length / 2;
   if (o.given >= o.config.length)
     throw user_error("--given is {}, but must be below the {} bytes of a sample", o.given, o.config.length);
 }
@@ -222,7 +235,7 @@ void run_sample(SampleOptions& o, Session& session) {
   const Precision precision = precision_of(o, run.recipe, device);
   check_prompt_text(o, run);
   check_lengths(o, run);
-  const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
+  std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
   set_prompts(o, run, originals);
   const std::string own = (fs::path(o.run) / "samples").string();
   const bool printed = !o.json && o.output.empty() && run.recipe.data.kind == DataKind::bytes;
@@ -289,17 +302,20 @@ void add_sample(CLI::App& app, Session& session) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   CLI::Option* prompt =
-      sample->add_option("--prompt", o->prompt, "file whose bytes every sample begins with, or - for standard input");
+      sample->add_option("--prompt", o->prompt,
+                         "file whose content every sample begins with, or - for standard input; sound and "
+                         "pictures are decoded as prepare does");
   CLI::Option* prompt_text =
       sample->add_option("--prompt-text", o->prompt_text, "text that every sample begins with")->excludes(prompt);
-  CLI::Option* complete =
-      sample->add_option("--complete", o->complete, "continue the beginnings of the first sequences of this split")
-          ->check(CLI::IsMember({"train", "valid", "test"}))
-          ->excludes(prompt)
-          ->excludes(prompt_text);
-  sample->add_option("--given", o->given, "bytes that --complete takes from each sequence; default: half")
-      ->check(above_zero())
-      ->needs(complete);
+  sample->add_option("--complete", o->complete, "continue the beginnings of the first sequences of this split")
+      ->check(CLI::IsMember({"train", "valid", "test"}))
+      ->excludes(prompt)
+      ->excludes(prompt_text);
+  sample
+      ->add_option("--given", o->given,
+                   "bytes to begin with, of those that --complete or the prompt has; default: half of a sequence or "
+                   "a picture, and all of another prompt")
+      ->check(above_zero());
   sample->add_option("--seed", sampling.seed, "seed of the draws; default: 1")->check(not_below_zero());
   sample->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   sample->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")

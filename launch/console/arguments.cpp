@@ -107,6 +107,13 @@ std::string not_empty(std::string& text, bool positional) {
   return positional ? "'' names no file or folder" : "'' is not a value; give one, or leave the option out";
 }
 
+// CLI11 takes [a] for a list, whose brackets it removes, unless the number of values has a limit.
+void take_brackets_as_they_are(CLI::Option& option) {
+  if (!option.get_allow_extra_args() || option.get_positional()) return;
+  constexpr int no_limit = 1 << 20;
+  option.expected(1, no_limit)->allow_extra_args(false)->type_name(option.get_type_name() + " ...");
+}
+
 }  // namespace
 
 CLI::Validator above_zero() {
@@ -119,6 +126,7 @@ CLI::Validator not_below_zero() {
 void refuse_impossible_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (option->get_items_expected_max() == 0) continue;  // a flag
+    take_brackets_as_they_are(*option);
     const bool positional = option->get_positional();
     const std::string type =
         option->get_type_name();  // CLI11's name of the variable's type; names of its checks follow

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "framework/core/errors.h"
+#include "framework/core/files/first_bytes.h"
 #include "framework/core/text/printable.h"
 #include "launch/recipe/recipe_aliases.h"
 #include "launch/recipe/recipe_checks.h"
@@ -28,6 +29,9 @@ std::string read_text(const std::string& path, const std::string& prefix) {
   std::string text(std::size_t{1} << 21, '\0');  // more than the parser accepts, so that it reports a longer file
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));
+  const FileFormat format = format_of(text);
+  if (format.family == FormatFamily::pointer || format.family == FormatFamily::encoding)
+    throw user_error("{}{}: {}; {}", prefix, printable(path), begins_like(format), remedy_of(format, path));
   return text;
 }
 

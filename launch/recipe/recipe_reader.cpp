@@ -137,9 +137,10 @@ void RecipeReader::flag(const std::string& key, bool& value, Need need) {
 void RecipeReader::text(const std::string& key, std::string& value, Need need) {
   const Setting* s = take(key, need);
   if (s == nullptr) return;
-  if (s->kind != Setting::Kind::scalar || (s->scalar.empty() && need == Need::required))
+  const std::string& given = s->whole.empty() ? s->scalar : s->whole;
+  if ((s->kind != Setting::Kind::scalar && s->whole.empty()) || (given.empty() && need == Need::required))
     return must_be(*s, dotted(key), "text");
-  value = s->scalar;
+  value = given;
 }
 
 // Which keys are listed may depend on a choice (model.kind), so the first visit makes it too. For a misspelt choice it

@@ -169,6 +169,25 @@ Setting parse(const std::string& text, const std::string& name) {
   }
 }
 
+// What a --set assigns, at `where`.
+Setting assigned(const std::string& text, const std::string& where) {
+  constexpr const char* blanks = " \t\r\n";
+  const std::size_t begin = std::min(text.find_first_not_of(blanks), text.size());
+  const std::string value = text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
+  check_text(value, where, 1);
+  Setting s;
+  try {
+    s = parse(value, where);
+    const bool nothing = value.empty() || value == "~" || value == "null" || value == "Null" || value == "NULL";
+    if (s.kind == Setting::Kind::null && !nothing) s.kind = Setting::Kind::scalar;
+  } catch (const UserError&) {
+    s.kind = Setting::Kind::scalar;
+  }
+  if (s.kind == Setting::Kind::scalar && !s.quoted) s.scalar = value;
+  s.whole = s.quoted ? s.scalar : value;
+  return s;
+}
+
 // Follows a dotted key from `root` as far as there are settings; returns whether it reached the end.
 bool follow(const Setting& root, const std::string& key, const Setting*& last) {
   last = &root;
@@ -277,7 +296,7 @@ void apply_override(Setting& root, const std::string& assignment) {
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0)
     throw user_error("{}: must be KEY=VALUE, as in --set model.layers=12", where);
-  Setting value = parse(assignment.substr(equals + 1), where);
+  Setting value = assigned(assignment.substr(equals + 1), where);
   const auto relocate = [&](auto& self, Setting& s) -> void {
     s.where = where;
     for (Setting& item : s.items) self(self, item);

@@ -12,6 +12,7 @@ struct Setting {
   std::string where;  // "recipes/mine.yaml:14" or "--set model.layers=0"
   std::string scalar;
   bool quoted = false;  // a quoted scalar is text, never a number
+  std::string whole;    // of a --set: its value as it was typed, which keys of text take
   std::vector<Setting> items;
   std::vector<std::pair<std::string, Setting>> entries;
 
@@ -45,7 +46,8 @@ Setting parse_settings(const std::string& text, const std::string& name);
 // Values of `over` replace those of `base`: maps key by key, everything else whole.
 void merge_settings(Setting& base, const Setting& over);
 
-// "model.layers=12": the value is YAML. Creates the maps on the way.
+// "model.layers=12". A list, a map or a quoted value is YAML. Anything else is the value itself, to its last character,
+// and so is a list or a map for a key of text. Creates the maps on the way.
 void apply_override(Setting& root, const std::string& assignment);
 
 // The candidate with the fewest edits from `word`, or empty if none is near.

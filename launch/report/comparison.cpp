@@ -58,8 +58,8 @@ std::string validation(const RunHistory& history, bool lowest) {
 }
 
 std::string results(const std::vector<RunFacts>& runs, const std::vector<std::string>& names) {
-  std::string rows = row("th", {"run", "recipe", "parameters", "context", "step", "bytes seen", "valid, newest",
-                                "valid, lowest", "tokens/s", "device"});
+  std::string rows = row("th", {"run", "recipe", "parameters", "context", "step", "bytes seen", "passes",
+                                "valid, newest", "valid, lowest", "tokens/s", "device"});
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const RunFacts& facts = runs[i];
     const auto rate = facts.history.tokens_per_second();
@@ -67,8 +67,8 @@ std::string results(const std::vector<RunFacts>& runs, const std::vector<std::st
                        fmt::format("{:.2f} M", static_cast<double>(facts.model->parameters().count()) / 1e6),
                        thousands(facts.recipe.data.context),
                        thousands(facts.state.step) + " / " + thousands(facts.recipe.train.steps),
-                       rate_text(static_cast<double>(facts.state.tokens_seen)), validation(facts.history, false),
-                       validation(facts.history, true), rate ? rate_text(*rate) : "",
+                       rate_text(static_cast<double>(facts.state.tokens_seen)), facts.passes(),
+                       validation(facts.history, false), validation(facts.history, true), rate ? rate_text(*rate) : "",
                        html_text(facts.history.device.empty() ? "the CPU" : facts.history.device)});
   }
   return wide_table(rows);

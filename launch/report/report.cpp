@@ -101,6 +101,7 @@ class Report {
         model_(facts.model.get()),
         history_(facts.history),
         spans_(facts.spans),
+        passes_(facts.passes()),
         tokens_before_([&facts](std::int64_t step) { return facts.tokens_before(step); }),
         media_(facts.run) {}
 
@@ -122,6 +123,7 @@ class Report {
   Model* model_;
   const RunHistory& history_;
   const RunSpans& spans_;
+  const std::string passes_;
   RunHistory::TokensBefore tokens_before_;
   RunMedia media_;
 };
@@ -138,6 +140,7 @@ std::string Report::headline() {
   out += card(fmt::format("{:.1f} M", static_cast<double>(model_->parameters().count()) / 1e6), "parameters");
   out += card(thousands(state_.step) + " / " + thousands(recipe_.train.steps), "steps");
   out += card(rate_text(static_cast<double>(state_.tokens_seen)), "bytes seen");
+  if (!passes_.empty()) out += card(passes_, "passes over train");
   if (const auto rate = history_.tokens_per_second()) out += card(rate_text(*rate), "tokens per second");
   return out + "</div>\n";
 }

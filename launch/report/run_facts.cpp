@@ -1,6 +1,7 @@
 #include "launch/report/run_facts.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "framework/core/errors.h"
@@ -8,6 +9,7 @@
 #include "framework/core/text/json.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/stages.h"
+#include "launch/run/run_data.h"
 #include "launch/run/run_records.h"
 
 namespace longstride {
@@ -32,6 +34,13 @@ CheckpointState state_before_checkpoints(const std::string& run) {
 
 double RunFacts::tokens_before(std::int64_t step) const {
   return static_cast<double>(positions_before(recipe.train, step, recipe.data.context));
+}
+
+std::string RunFacts::passes() const {
+  const auto found = state.data.find(train_bytes_name);
+  const std::int64_t bytes = found == state.data.end() ? 0 : std::strtoll(found->second.c_str(), nullptr, 10);
+  if (bytes <= 0) return "";
+  return Passes{static_cast<double>(state.tokens_seen) / static_cast<double>(bytes), bytes}.number();
 }
 
 RunFacts read_run(const std::string& run, bool live) {

@@ -20,6 +20,8 @@ struct RunFacts {
   bool finished = false;  // the newest checkpoint is the last one
 
   double tokens_before(std::int64_t step) const;  // bytes that the first `step` steps train on
+  // How often it has read every byte of train; empty if its checkpoints do not record how many there are.
+  std::string passes() const;
 };
 
 // UserError if the directory holds no checkpoint. `live`: of a run that trains: what it has logged since its newest

@@ -1,9 +1,12 @@
 #include "launch/run/run_data.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "framework/core/errors.h"
 #include "framework/core/files/sha256.h"
+#include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/stages.h"
 
@@ -59,7 +62,29 @@ std::string short_checksum(const std::string& text) {
 DataRecord record_of(const Dataset& dataset) {
   DataRecord record = form_of(dataset);
   for (const char* split : split_names) record[split] = checksum_of(dataset, split);
+  record[train_bytes_name] = std::to_string(dataset.size("train").bytes);
   return record;
+}
+
+std::string Passes::number() const {
+  constexpr double exact = 10;
+  return count < exact ? fmt::format("{:.2g}", count) : thousands(std::llround(std::min(count, 9e18)));
+}
+
+std::string Passes::text() const {
+  return fmt::format("{} passes over {} bytes of train", number(), thousands(train_bytes));
+}
+
+std::string Passes::warning() const {
+  constexpr double most = 100;
+  if (count <= most) return "";
+  return fmt::format("{}: after so many a model repeats what it has read; prepare more data, or lower train.steps",
+                     text());
+}
+
+Passes passes_of(const Recipe& recipe, std::int64_t train_bytes) {
+  const auto read = static_cast<double>(positions_before(recipe.train, recipe.train.steps, recipe.data.context));
+  return {train_bytes > 0 ? read / static_cast<double>(train_bytes) : 0, train_bytes};
 }
 
 namespace {

@@ -9,12 +9,24 @@
 
 namespace longstride {
 
-// path, kind, geometry or rate and encoding, and the SHA-256 of each split, by these names. Checksums that the file
+// path, kind, geometry or rate and encoding, the bytes of train and the SHA-256 of each split. Checksums that the file
 // lacks, because another program wrote it, are computed here.
 DataRecord record_of(const Dataset& dataset);
+inline constexpr const char* train_bytes_name = "train_bytes";  // in the record
 
 // For messages: the first digits of a SHA-256; other text as it is.
 std::string short_checksum(const std::string& text);
+
+// How often training reads every byte of train, on average.
+struct Passes {
+  double count = 0;
+  std::int64_t train_bytes = 0;
+
+  std::string number() const;   // "0.43", "18,963"
+  std::string text() const;     // "12 passes over 4,150,000 bytes of train"
+  std::string warning() const;  // empty for up to 100
+};
+Passes passes_of(const Recipe& recipe, std::int64_t train_bytes);
 
 // The training rows that a recipe's steps read.
 std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& recipe);

@@ -86,7 +86,7 @@ void compare_data(const DataRecord& before, const DataRecord& now, std::vector<C
   };
   std::vector<Change> found;
   for (const auto& [name, value] : before) {
-    if (name == "path" || value == value_in(now, name)) continue;
+    if (name == "path" || name == train_bytes_name || value == value_in(now, name)) continue;
     const bool split = std::find(std::begin(split_names), std::end(split_names), name) != std::end(split_names);
     const std::string what = split ? fmt::format("the sha256 of '{}'", name) : name + " of the data";
     found.push_back({what, short_checksum(value), short_checksum(value_in(now, name))});

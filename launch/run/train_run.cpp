@@ -24,6 +24,7 @@
 #include "launch/console/device_option.h"
 #include "launch/console/new_folders.h"
 #include "launch/console/output.h"
+#include "launch/console/picture_stride.h"
 #include "launch/run/environment.h"
 #include "launch/run/recompute.h"
 #include "launch/run/run_data.h"
@@ -198,8 +199,8 @@ std::string mirror_of(const TrainRequest& request) {
 }
 
 // Every rank calls it; rank 0 prints what the run is and where it runs. `recompute`: the planner's choice, if any.
-void announce(const Recipe& recipe, Model& model, Communicator& comm, Device device, const std::string& run,
-              const std::optional<RecomputeChoice>& recompute) {
+void announce(const Recipe& recipe, Model& model, const Dataset& dataset, Communicator& comm, Device device,
+              const std::string& run, const std::optional<RecomputeChoice>& recompute) {
   const int ranks = comm.size(), nodes = count_nodes(comm);
   const std::string links = interconnect(comm, device);
   const bool overlapped = overlaps(recipe.train.parallel, comm, device);
@@ -214,6 +215,8 @@ void announce(const Recipe& recipe, Model& model, Communicator& comm, Device dev
   line("ranks", fmt::format("{} on {} node(s), {} in {}", ranks, nodes,
                             device == Device::cpu ? "the CPU" : "a GPU each, " + device_info().name,
                             name_of(resolved(recipe.train.precision, device))));
+  const Passes passes = passes_of(recipe, dataset.size("train").bytes);
+  line("data", passes.text());
   if (ranks > 1) line("links", links);
   line("batch",
        fmt::format(
@@ -229,6 +232,8 @@ void announce(const Recipe& recipe, Model& model, Communicator& comm, Device dev
                              "{:.2f}",
                              gib(plan.on_device()), gib(plan.parameters), gib(plan.gradients + plan.exchange),
                              gib(plan.optimizer + plan.average), gib(plan.activations)));
+  for (const std::string& warning : {passes.warning(), stride_of_other_pictures(recipe, model)})
+    if (!warning.empty()) spdlog::warn("{}", warning);
   if (device == Device::cuda && device_info().major == 9 && plan.compute != Dtype::f32)
     if (const std::string slow = slow_attention(model); !slow.empty()) spdlog::warn("{}", slow);
   if (fp8_products(recipe.train.precision, device))
@@ -282,7 +287,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
     setup.check_mirror = [&places] { check_mirror(places); };  // losing a mirror is only a warning
   }
   session.comm->barrier();  // no rank continues until rank 0 has found nothing to refuse
-  announce(recipe, *model, *session.comm, request.device, request.run, recompute);
+  announce(recipe, *model, *dataset, *session.comm, request.device, request.run, recompute);
   if (first) announce_origin(*first, setup.began_from, recipe);
   session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);
 

@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const MemoryBlob blob("fuzz", data, size);
   try {
     const Packing packing = packing_of(blob);
-    const std::int64_t counted = content_size(blob, packing).bytes;
+    const std::int64_t counted = content_size(blob, packing, true).bytes;
     if (packing.archive && counted > std::int64_t{4} << 20) return 0;  // a sparse file may be very long
     const auto content = open_content(blob, packing);
     std::vector<std::uint8_t> buffer(4099);

@@ -84,9 +84,11 @@ void make_files(const TemporaryDirectory& dir) {
       "cd '" + dir.path() + "' && gzip -c FILE > more/FILE.gz && python3 -m zipfile -c enwik8.zip enwik8";
   ASSERT_EQ(std::system(pack.c_str()), 0);
   std::vector<float> sound(40000);
-  for (std::size_t i = 0; i < sound.size(); ++i) sound[i] = std::sin(0.05F * static_cast<float>(i));
+  fs::create_directories(dir / "music");
+  float pitch = 0.05F;
   for (const char* name : {"a.wav", "b.wav", "c.wav"}) {
-    fs::create_directories(dir / "music");
+    for (std::size_t i = 0; i < sound.size(); ++i) sound[i] = std::sin(pitch * static_cast<float>(i));
+    pitch *= 1.5F;  // copies would go into one split
     write_wav(dir / (std::string("music/") + name), sound, 12000);
   }
   made_up_dataset(DataKind::cifar10, dir / "made");

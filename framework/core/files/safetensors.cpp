@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "framework/core/errors.h"
+#include "framework/core/files/first_bytes.h"
 #include "framework/core/text/printable.h"
 
 namespace longstride {
@@ -176,6 +177,7 @@ FileDigest SafetensorsWriter::finish() {
 }
 
 SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
+  refuse_pointer(file_);
   if (file_.size() < 8)
     throw user_error("{}: not a valid safetensors file: it holds {} bytes, fewer than the 8 of a header length", path,
                      file_.size());

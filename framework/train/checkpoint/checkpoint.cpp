@@ -12,6 +12,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/inside.h"
+#include "framework/core/files/first_bytes.h"
 #include "framework/core/files/safetensors.h"
 #include "framework/core/files/sha256.h"
 #include "framework/core/text/printable.h"
@@ -44,7 +45,9 @@ void check_step(const std::string& path, std::int64_t step) {
 }
 
 void check_file(const std::string& path, const FileDigest& digest, std::int64_t step, Verify depth) {
-  const std::uint64_t bytes = InputFile(path).size();
+  const InputFile file(path);
+  refuse_pointer(file);
+  const std::uint64_t bytes = file.size();
   if (bytes != digest.bytes) throw user_error("{}: holds {} bytes, but {} were written", path, bytes, digest.bytes);
   if (depth != Verify::checksums) return;
   if (is_hollow(path)) throw user_error("{}: of its {} bytes next to none are stored; copy it again", path, bytes);

@@ -128,7 +128,7 @@ TEST(PrepareAudio, KeepsFilesWholeAndInOneSplitEach) {
 TEST(PrepareAudio, DividesTheDurationAsRequested) {
   const Folder folder;
   PrepareAudioConfig config;
-  for (int i = 0; i < 20; ++i) write_wav(folder / fmt::format("{:02}.wav", i), tone(440, 1000, 100), 1000);
+  for (int i = 0; i < 20; ++i) write_wav(folder / fmt::format("{:02}.wav", i), tone(40 + i, 1000, 100), 1000);
   config.inputs = {folder.path()};
   config.rate = 1000;
   config.split = "0.5,0.25,0.25";
@@ -189,6 +189,7 @@ TEST(PrepareAudio, SaysWhichSamplesAreClipped) {
   PrepareAudioConfig config;
   config.inputs = {folder / "p"};
   config.rate = 8000;
+  config.split = "1.0,0";
   std::string notes;
   PrepareOutput output = to(folder / "x.h5", true);
   output.note = [&](const std::string& note) { notes += note + "\n"; };
