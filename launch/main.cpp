@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "framework/comm/failure.h"
+#include "framework/core/device/host_limits.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/metrics/progress.h"
@@ -93,14 +94,15 @@ void wait_politely(char** argv) {
   execv("/proc/self/exe", argv);  // returns only if there is no /proc: then the threads keep spinning
 }
 
-// Ranks on one machine share its cores, unless OMP_NUM_THREADS says otherwise. With far more threads than cores a step
-// takes minutes, or there is no memory for their stacks: such a number is ignored, like one that libgomp refuses.
+// Ranks on one machine share its cores, or what a quota allows of them, unless OMP_NUM_THREADS says otherwise. With far
+// more threads than cores a step takes minutes, or there is no memory for their stacks: such a number is ignored, like
+// one that libgomp refuses.
 void share_cores() {
   const char* wanted = std::getenv("OMP_NUM_THREADS");
   const int most = std::max(64, omp_get_num_procs()), taken = omp_get_max_threads();
   if (wanted != nullptr && std::atoi(wanted) == taken && taken <= most) return;
   const char* local = first_given({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"});
-  const int ranks = local == nullptr ? 1 : std::max(1, std::atoi(local)), mine = omp_get_num_procs() / ranks;
+  const int ranks = local == nullptr ? 1 : std::max(1, std::atoi(local)), mine = usable_processors() / ranks;
   omp_set_num_threads(std::max(1, mine));
   const char* rank = first_given({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"});
   if (wanted != nullptr && (rank == nullptr || std::atoi(rank) == 0))
