@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "datasets/dataset.h"
 #include "datasets/prepare/dataset_writer.h"
@@ -229,6 +231,21 @@ Finding hdf5(const Communicator& comm, const DoctorOptions& options) {
   return f;
 }
 
+// The file of this program; /proc/self/exe is the loader's if one was called to run it.
+std::string program_file() {
+  std::ifstream in("/proc/self/maps");  // begin-end permissions offset device inode path
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::uintptr_t begin = 0, end = 0;
+    std::string rest, path;
+    char dash = 0;
+    words >> std::hex >> begin >> dash >> end >> rest >> rest >> rest >> rest >> std::ws;
+    const auto here = reinterpret_cast<std::uintptr_t>(&program_file);
+    if (begin <= here && here < end && std::getline(words, path)) return path;
+  }
+  return "/proc/self/exe";
+}
+
 // An exception in a check is a finding too.
 template <class F>
 Finding guarded(const char* what, const Communicator& comm, const char* advice, F&& check) {
@@ -259,7 +276,7 @@ Findings check_ranks(Communicator& comm, const DoctorOptions& options) {
   if (comm.size() == 1) return all;
   // The program, by its checksum.
   std::vector<std::array<char, 64>> programs(static_cast<std::size_t>(comm.size()));
-  const std::string sha = sha256_of_file("/proc/self/exe");
+  const std::string sha = sha256_of_file(program_file());
   std::copy_n(sha.begin(), std::min<std::size_t>(sha.size(), 64),
               programs[static_cast<std::size_t>(comm.rank())].begin());
   comm.all_gather(programs.data(), 64);

@@ -110,5 +110,53 @@ TEST_F(HostLimits, TheDoctorNamesTheGroupAndThreadsFollowTheQuota) {
   EXPECT_EQ(table.find(", of which a quota allows 0.5, for") != std::string::npos, limits) << table;
 }
 
+// The loader that this process was started with.
+std::string loader() {
+  std::ifstream in("/proc/self/maps");
+  for (std::string line; std::getline(in, line);)
+    if (const std::size_t at = line.find('/'); at != std::string::npos && line.find("/ld-") != std::string::npos)
+      return line.substr(at);
+  return "";
+}
+
+// The name of the process that these words start, while it reads its standard input.
+std::string name_while_it_works(Words words, const std::string& directory) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return "";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    words.insert(words.end(), {"prepare", "bytes", "--input", "-", "--output", "named.h5", "--force", "--quiet"});
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    if (::chdir(directory.c_str()) == 0 && ::dup2(ends[0], STDIN_FILENO) == STDIN_FILENO) ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  ::close(ends[0]);
+  const std::string text(1 << 20, 'x');  // more than a pipe holds, so that the last of it has been read from
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t now = ::write(ends[1], text.data() + written, text.size() - written);
+    if (now <= 0) break;
+    written += static_cast<std::size_t>(now);
+  }
+  const std::string name = text_of("/proc/" + std::to_string(child) + "/comm");
+  ::close(ends[1]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << words.front();
+  return name;
+}
+
+// The process restarts itself; tools find it by its name, and so does who reads why the system ended it.
+TEST_F(HostLimits, TheProcessIsCalledLongstrideUnderAnyLoader) {
+  EXPECT_EQ(name_while_it_works({LONGSTRIDE_COMMAND}, dir->path()), "longstride\n");
+  const std::string other = *dir / "other-loader", link = *dir / "link";
+  fs::copy_file(loader(), other);
+  EXPECT_EQ(name_while_it_works({other, LONGSTRIDE_COMMAND}, dir->path()), "longstride\n");
+  fs::create_symlink(LONGSTRIDE_COMMAND, link);
+  EXPECT_EQ(name_while_it_works({link}, dir->path()), "longstride\n");
+}
+
 }  // namespace
 }  // namespace longstride::testing
