@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <omp.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,14 +11,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <new>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "framework/comm/failure.h"
+#include "framework/core/device/host_limits.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/metrics/progress.h"
@@ -82,25 +86,37 @@ const char* first_given(std::initializer_list<const char*> variables) {
 // rank, a compiler) this slows a run down up to twentyfold (docs/notes/2026-11/performance.md), so they spin for a few
 // microseconds and then sleep. OpenBLAS multiplies on the caller's thread (kernels/gemm/blas.h), but starts one per
 // core, each of which spins as well, without end if the limit on address space has no room for its buffer. Both
-// libraries read their settings before main, so the process restarts itself.
-void wait_politely(char** argv) {
+// libraries read their settings before main, so the process restarts itself: by the name of its file, which names the
+// process, and with the words that started it, which begin with a loader's if one was called to run the program.
+void wait_politely() {
   const bool waits = first_given({"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) != nullptr;
   const char* threads = first_given({"OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"});
   const bool alone = threads != nullptr && std::string(threads) == "1";
   if (waits && alone) return;
   if (!waits) setenv("GOMP_SPINCOUNT", "1000", 1);
   if (!alone) setenv("OPENBLAS_NUM_THREADS", "1", 1);
-  execv("/proc/self/exe", argv);  // returns only if there is no /proc: then the threads keep spinning
+  std::error_code error;
+  const std::filesystem::path self = "/proc/self/exe", program = std::filesystem::read_symlink(self, error);
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(in, word, '\0');) words.push_back(word);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  if (words.empty()) return;  // there is no /proc: the threads keep spinning
+  execv(program.c_str(), argv.data());
+  execv(self.c_str(), argv.data());  // the file has been removed or replaced meanwhile
 }
 
-// Ranks on one machine share its cores, unless OMP_NUM_THREADS says otherwise. With far more threads than cores a step
-// takes minutes, or there is no memory for their stacks: such a number is ignored, like one that libgomp refuses.
+// Ranks on one machine share its cores, or what a quota allows of them, unless OMP_NUM_THREADS says otherwise. With far
+// more threads than cores a step takes minutes, or there is no memory for their stacks: such a number is ignored, like
+// one that libgomp refuses.
 void share_cores() {
   const char* wanted = std::getenv("OMP_NUM_THREADS");
   const int most = std::max(64, omp_get_num_procs()), taken = omp_get_max_threads();
   if (wanted != nullptr && std::atoi(wanted) == taken && taken <= most) return;
   const char* local = first_given({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"});
-  const int ranks = local == nullptr ? 1 : std::max(1, std::atoi(local)), mine = omp_get_num_procs() / ranks;
+  const int ranks = local == nullptr ? 1 : std::max(1, std::atoi(local)), mine = usable_processors() / ranks;
   omp_set_num_threads(std::max(1, mine));
   const char* rank = first_given({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"});
   if (wanted != nullptr && (rank == nullptr || std::atoi(rank) == 0))
@@ -184,8 +200,9 @@ __attribute__((section(".preinit_array"), used)) void (*const before_everything)
 int main(int argc, char** argv) {
   using namespace longstride;
   open_closed_streams();
-  wait_politely(argv);
-  std::signal(SIGXFSZ, SIG_IGN);  // exceeding a limit on file size is a failed write, with a message
+  wait_politely();
+  prctl(PR_SET_NAME, "longstride");  // as a loader or a link may have another name
+  std::signal(SIGXFSZ, SIG_IGN);     // exceeding a limit on file size is a failed write, with a message
   log_to_standard_error();
   try {
     share_cores();

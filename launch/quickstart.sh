@@ -4,6 +4,8 @@
 #
 #   launch/quickstart.sh                 trains on the text of this repository
 #   launch/quickstart.sh --data FILE     trains on the bytes of your own file
+#
+# CUDA kernels are built where there is a GPU to run them; LONGSTRIDE_CUDA=1 builds them anyway.
 set -euo pipefail
 root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -16,7 +18,7 @@ while [ $# -gt 0 ]; do
       [ -f "$data" ] && [ -r "$data" ] ||
         { echo "longstride: $2 is not a file that can be read; --data names the file to train on" >&2; exit 2; }
       shift 2 ;;
-    -h|--help) sed -n '2,6p' "${BASH_SOURCE[0]}" | cut -c 3-; exit 0 ;;
+    -h|--help) sed -n '2,8p' "${BASH_SOURCE[0]}" | cut -c 3-; exit 0 ;;
     *) echo "longstride: unknown option '$1'; see --help" >&2; exit 2 ;;
   esac
 done
@@ -27,8 +29,8 @@ install_packages "${longstride_packages[@]}"
 
 echo "== Building (the first time about four minutes on two cores)"
 build=build/quickstart
-cuda=()  # kernels for a GPU are built if there is one
-nvidia-smi >/dev/null 2>&1 || cuda=(-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
+cuda=()
+! without_gpu || cuda=(-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 { [ -f $build/build.ninja ] && is_of_this_tree $build; } ||
   configure $build -DLONGSTRIDE_TESTS=OFF -DLONGSTRIDE_UNITY=ON ${cuda[@]+"${cuda[@]}"}
 cmake --build $build --target longstride >$build/build.log 2>&1 || {

@@ -27,9 +27,7 @@ install_packages "${longstride_packages[@]}" libgtest-dev
 [ -n "${select[*]-}" ] || install_packages "${longstride_slow_packages[@]}"
 
 cuda=()
-if [ "${LONGSTRIDE_CUDA:-0}" != 1 ] && ! nvidia-smi >/dev/null 2>&1; then
-  cuda=(-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
-fi
+! without_gpu || cuda=(-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 configure "$build" -DLONGSTRIDE_TESTS=ON -DLONGSTRIDE_UNITY=$unity ${cuda[@]+"${cuda[@]}"}
 grep -A 20 'Longstride' "$build/configure.log" | head -n 8
 cmake --build "$build" "${targets[@]}"

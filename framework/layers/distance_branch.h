@@ -143,6 +143,7 @@ class DistanceBranch : public Branch {
                                  Scratch& scratch) const;
   // The keys of kv as attention takes them, the first of which is at position `first`.
   Tensor transformed_keys(Context& ctx, const Tensor& kv, std::int64_t first, Scratch& scratch) const;
+  void transform_keys(Context& ctx, const Tensor& kv, std::int64_t first, const Tensor& y) const;
   // Memory for the gradients of what attention read.
   Projected gradient_tensors(Context& ctx, const Saved& made, Scratch& scratch) const;
   // The gradients of the segment and of W_qkv with its bias.

@@ -61,9 +61,13 @@ void DistanceBranch::append_zeros(Context& ctx, const DistanceBranchCache& cache
 
 Tensor DistanceBranch::transformed_keys(Context& ctx, const Tensor& kv, std::int64_t first, Scratch& scratch) const {
   if (!config_.transform.any()) return keys(kv);
-  const Tensor x = keys(kv), y = scratch.tensor(x.shape(), ctx.compute);
-  ops::run(ctx, kernels::QueryKeyArgs{.transform = config_.transform, .x = x, .y = y, .first = first});
+  const Tensor y = scratch.tensor(keys(kv).shape(), ctx.compute);
+  transform_keys(ctx, kv, first, y);
   return y;
+}
+
+void DistanceBranch::transform_keys(Context& ctx, const Tensor& kv, std::int64_t first, const Tensor& y) const {
+  ops::run(ctx, kernels::QueryKeyArgs{.transform = config_.transform, .x = keys(kv), .y = y, .first = first});
 }
 
 void DistanceBranch::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,

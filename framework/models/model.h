@@ -83,7 +83,7 @@ class Decodes {
   virtual std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
                                                         std::int64_t positions) const = 0;
   // What precedes decode() at some positions alone, and so is not part of a graph that serves every position. decode()
-  // does it itself unless ctx.position is given.
+  // does it itself unless ctx.position is given. A later segment takes at least as much memory.
   virtual void begin_position(Context& /*ctx*/, DecodingState& /*state*/, std::int64_t /*position*/) const {}
   // The logits (batch, vocabulary) of position `position`, given `previous` (batch, 1) u8, the token before it
   // (not read at position 0). Positions come in order, from 0.

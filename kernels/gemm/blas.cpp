@@ -33,9 +33,13 @@ void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const
               b.data, static_cast<blasint>(b.leading), accumulate ? 1.0 : 0.0, c.data, static_cast<blasint>(c.leading));
 }
 
-bool room_for_products(int threads) {
+std::size_t product_buffers(int threads) {
   constexpr std::size_t buffer = std::size_t{129} << 20;  // OpenBLAS takes 128 MiB on x86-64, and aligns it
-  const std::size_t bytes = buffer * static_cast<std::size_t>(threads);
+  return buffer * static_cast<std::size_t>(threads);
+}
+
+bool room_for_products(int threads) {
+  const std::size_t bytes = product_buffers(threads);
   void* const room = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return false;
   ::munmap(room, bytes);

@@ -2,6 +2,7 @@
 // every variant of OpenBLAS (serial, pthreads, OpenMP) behaves the same and the result does not depend on the number of
 // threads.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 namespace longstride::kernels::cpu {
@@ -22,6 +23,7 @@ void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const
 // Whether the process may still take the buffers in which OpenBLAS packs matrices, one for each thread that multiplies.
 // Under a limit on address space that is too low, OpenBLAS would ask for one again and again without end.
 bool room_for_products(int threads);
+std::size_t product_buffers(int threads);  // bytes of these buffers
 
 // The set of OpenBLAS kernels in use, such as "Haswell" or "SkylakeX": its own choice for this processor, or the value
 // of the environment variable OPENBLAS_CORETYPE.

@@ -187,6 +187,7 @@ void run_bench(const BenchOptions& o, Session& session) {
   choose_automatic_recompute(recipe, device, *session.comm);
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device);
+  check_training_fits(*model, recipe.train, device, *session.comm);
   // Measured before the step is set up, because it may leave no memory for this.
   const Ceilings ceilings =
       device == Device::cuda

@@ -20,6 +20,7 @@
 #include "launch/console/arguments.h"
 #include "launch/console/counter_line.h"
 #include "launch/console/device_option.h"
+#include "launch/console/host_share.h"
 #include "launch/console/json_output.h"
 #include "launch/console/output.h"
 #include "launch/run/run_data.h"
@@ -54,7 +55,6 @@ struct Input {
 
 Input read_input(const AttentionOptions& o, const LoadedRun& run) {
   const std::int64_t context = run.recipe.data.context;
-  check_room_for_products();
   const auto dataset = open_run_data(run, o.data, o.split);
   const auto set = dataset->split(o.split, run.recipe.data.cross_files);
   if (o.before >= 0 && run.model->states().empty())
@@ -225,6 +225,8 @@ class MapDrawing {
 
 void run_attention(AttentionOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
+  check_room_for_products();
+  keep_to(host_share(1));
   const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
   const auto& shown = required<ShowsAttention>(*run.model, "show what it attends to");
   const std::string own = (fs::path(o.run) / "attention").string();

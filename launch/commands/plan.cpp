@@ -22,6 +22,7 @@
 #include "launch/commands/memory_facts.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
+#include "launch/console/host_share.h"
 #include "launch/console/json_output.h"
 #include "launch/console/picture_stride.h"
 #include "launch/recipe/recipe.h"
@@ -79,10 +80,13 @@ struct Costs {
   double seconds = 0;
   std::optional<RecomputeChoice> recompute;  // absent: the model has no names for its policies
   MemoryPlan memory;
+  MemoryLimit room;  // that the plan has here; not known for GPUs where there are none
   Batching batching;
   std::optional<Passes> passes;  // if the dataset is here
   std::string no_data;           // why there is none
   std::string other_stride;      // pictures: advice on a stride; empty: none
+
+  bool fits() const { return !room.bytes || memory.on_device() <= *room.bytes; }
 };
 
 // The dataset need not be there yet, or be on this machine.
@@ -101,13 +105,24 @@ void look_at_data(const Recipe& recipe, Costs& c) {
   }
 }
 
+MemoryLimit memory_option(const PlanOptions& options) {
+  constexpr double bytes_per_gib = 1 << 30, most = 9e18;
+  return {static_cast<std::int64_t>(std::min(most, options.memory * bytes_per_gib)), "--memory"};
+}
+
+// What a plan has before it is refused.
+MemoryLimit room_of(const PlanOptions& options, Device device) {
+  if (options.memory > 0) return memory_option(options);
+  if (device == Device::cuda && device_count() == 0) return {};
+  if (const auto gpu = gpu_info(device)) return {static_cast<std::int64_t>(gpu->free_bytes), "free on this GPU"};
+  return host_share(1);
+}
+
 // What a rank may take, for a recipe that leaves its recompute to the planner. Every rank is planned like one alone on
 // this machine, or like one with an H200 if GPUs are planned where there are none.
 MemoryLimit limit_of(const PlanOptions& options, Device device) {
-  constexpr double bytes_per_gib = 1 << 30, most = 9e18;
   constexpr std::int64_t h200 = std::int64_t{138} << 30;
-  if (options.memory > 0)
-    return {static_cast<std::int64_t>(std::min(most, options.memory * bytes_per_gib)), "--memory"};
+  if (options.memory > 0) return memory_option(options);
   if (device == Device::cuda && device_count() == 0)
     return {h200, "an H200's, because there is no GPU here and --memory is not given"};
   return free_memory(device, options.ranks, 1);
@@ -149,6 +164,7 @@ Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) 
   for (const StageCost& s : c.stages) flops += s.flops_per_step * static_cast<double>(s.steps.end - s.steps.first);
   if (recipe.train.stages.empty()) c.stages.clear();
   c.memory = plan_memory(model, recipe.train, options.ranks, device);
+  c.room = room_of(options, device);
   if (device == Device::cuda && c.memory.compute != Dtype::f32) c.slow_attention = slow_attention(model);
   if (fp8_products(recipe.train.precision, device)) c.fp8 = narrow_fp8(model);
   c.rate = rate_of(options, device);
@@ -203,6 +219,7 @@ nlohmann::ordered_json to_json(const Recipe& recipe, const Costs& c, const PlanO
                            {"snapshot", m.snapshot},
                            {"block", m.block()},
                            {"total", m.total()}};
+  if (c.room.bytes) out.update({{"free_bytes", *c.room.bytes}, {"fits", c.fits()}});
   return out;
 }
 
@@ -279,6 +296,9 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   if (m.communication > 0) memory("communication", m.communication, "");
   memory("snapshot", m.snapshot, "on the host: what a checkpoint is written from");
   memory("total", m.total(), "");
+  if (c.room.bytes)
+    line(c.fits() ? "fits" : "does not fit", fmt::format("{:.3f} GiB are {}{}", gib(*c.room.bytes), c.room.origin,
+                                                         o.ranks > 1 && !gpu ? ", for all ranks that run here" : ""));
 }
 
 }  // namespace

@@ -4,23 +4,27 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "framework/comm/collectives.h"
 #include "framework/core/errors.h"
 #include "kernels/gemm/blas.h"
+#include "launch/console/host_share.h"
 
 namespace longstride {
 
 void check_room_for_products() {
-  rlimit limit = {};  // nothing else limits buffers that are hardly touched
   const int threads = omp_get_max_threads();
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-      kernels::cpu::room_for_products(threads))
-    return;
-  throw user_error(
-      "the limit on address space (ulimit -v) is {} KiB, which leaves no room for matrix products on {} thread(s), 128 "
-      "MiB for each; raise it, or set OMP_NUM_THREADS to fewer threads",
-      limit.rlim_cur >> 10, threads);
+  // Nothing else limits buffers that are hardly touched.
+  for (const auto& [which, name] :
+       {std::pair{RLIMIT_AS, "address space (ulimit -v)"}, {RLIMIT_DATA, "data (ulimit -d)"}})
+    if (rlimit limit = {};
+        ::getrlimit(which, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && !kernels::cpu::room_for_products(threads))
+      throw user_error(
+          "the limit on {} is {} KiB, which leaves no room for matrix products on {} thread(s), 128 MiB for each; "
+          "raise "
+          "it, or set OMP_NUM_THREADS to fewer threads",
+          name, limit.rlim_cur >> 10, threads);
 }
 
 void add_device_option(CLI::App& command, DeviceOption& option) {
@@ -34,6 +38,7 @@ Device planned_device(const DeviceOption& option) {
 }
 
 Device chosen_device(const DeviceOption& option, Communicator& comm) {
+  keep_to(host_share(comm.local_size()));  // looked at before any rank takes memory
   if (!comm.any(planned_device(option) == Device::cuda)) {
     check_room_for_products();
     return Device::cpu;

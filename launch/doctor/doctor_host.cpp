@@ -7,12 +7,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "datasets/dataset.h"
 #include "datasets/prepare/dataset_writer.h"
+#include "framework/core/device/host_limits.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/disk.h"
 #include "framework/core/files/files.h"
@@ -26,14 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double one_gib = 1 << 30;
-
-// A line of /proc/meminfo, in bytes; 0 if absent.
-double memory_of(const std::string& key) {
-  std::ifstream in("/proc/meminfo");
-  for (std::string name, rest; in >> name && std::getline(in, rest);)
-    if (name == key + ":") return std::stod(rest) * 1024;
-  return 0;
-}
 
 // The processors on which a process may run, as far as a mask of fixed size can tell.
 cpu_set_t processors_of(pid_t process) {
@@ -74,28 +69,42 @@ Finding processors(const Communicator& comm, const std::vector<RankProcessors>& 
     crowded = crowded || r.threads > CPU_COUNT(&r.mask);
   }
   const cpu_set_t launcher = processors_of(::getppid());
-  const int cores = CPU_COUNT(&together), all = std::max(cores, CPU_COUNT(&launcher));
+  const int bound = CPU_COUNT(&together), all = std::max(bound, CPU_COUNT(&launcher));
+  const auto quota = processor_quota();
+  const int cores = quota ? std::clamp(static_cast<int>(std::ceil(*quota)), 1, bound) : bound;
   Finding f{"processors", comm.host(),
-            fmt::format("{} for {} rank(s) x {} thread(s)", cores, comm.local_size(), threads)};
+            fmt::format("{}{} for {} rank(s) x {} thread(s)", bound,
+                        cores < bound ? fmt::format(", of which a quota allows {:.3g},", *quota) : "",
+                        comm.local_size(), threads)};
   if (crowded || used > cores) {
     f.verdict = Verdict::note;
     f.advice = fmt::format(
         "threads share cores: set OMP_NUM_THREADS={}, or start fewer ranks, or bind them to more "
         "cores (mpirun --bind-to none)",
         std::max(1, cores / comm.local_size()));
-  } else if (2 * cores <= all) {
+  } else if (2 * bound <= all) {
     f.verdict = Verdict::note;
     f.advice =
         fmt::format("{} of {} processors stay idle because ranks are bound to others: start them with --bind-to none",
-                    all - cores, all);
+                    all - bound, all);
   }
   return f;
 }
 
 Finding memory(const Communicator& comm) {
-  const double free = memory_of("MemAvailable"), all = memory_of("MemTotal");
-  Finding f{"memory", comm.host(), fmt::format("{:.1f} GiB free of {:.1f}", free / one_gib, all / one_gib)};
-  if (free < 2 * one_gib * comm.local_size()) {
+  double free = 0;
+  std::string text;
+  for (const HostMemory& limit : host_memory()) {
+    const double share = static_cast<double>(limit.free) * (limit.of_process ? comm.local_size() : 1);
+    const bool first = text.empty();
+    if (!first && share >= free) continue;
+    free = share;
+    text += fmt::format("{}{:.1f} GiB{} of {:.1f}{}", first ? "" : ", ", static_cast<double>(limit.free) / one_gib,
+                        first ? " free" : "", static_cast<double>(limit.all) / one_gib,
+                        first ? "" : " are " + limit.origin);
+  }
+  Finding f{"memory", comm.host(), text.empty() ? "not known" : text};
+  if (!text.empty() && free < 2 * one_gib * comm.local_size()) {
     f.verdict = free < one_gib ? Verdict::problem : Verdict::note;
     f.advice =
         "less than 2 GiB for each rank: end other programs, or start fewer ranks; `longstride plan RECIPE` says "
@@ -223,6 +232,21 @@ Finding hdf5(const Communicator& comm, const DoctorOptions& options) {
   return f;
 }
 
+// The file of this program; /proc/self/exe is the loader's if one was called to run it.
+std::string program_file() {
+  std::ifstream in("/proc/self/maps");  // begin-end permissions offset device inode path
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::uintptr_t begin = 0, end = 0;
+    std::string rest, path;
+    char dash = 0;
+    words >> std::hex >> begin >> dash >> end >> rest >> rest >> rest >> rest >> std::ws;
+    const auto here = reinterpret_cast<std::uintptr_t>(&program_file);
+    if (begin <= here && here < end && std::getline(words, path)) return path;
+  }
+  return "/proc/self/exe";
+}
+
 // An exception in a check is a finding too.
 template <class F>
 Finding guarded(const char* what, const Communicator& comm, const char* advice, F&& check) {
@@ -255,7 +279,7 @@ Findings check_ranks(Communicator& comm, const DoctorOptions& options) {
   if (comm.size() == 1) return all;
   // The program, by its checksum.
   std::vector<std::array<char, 64>> programs(static_cast<std::size_t>(comm.size()));
-  const std::string sha = sha256_of_file("/proc/self/exe");
+  const std::string sha = sha256_of_file(program_file());
   std::copy_n(sha.begin(), std::min<std::size_t>(sha.size(), 64),
               programs[static_cast<std::size_t>(comm.rank())].begin());
   comm.all_gather(programs.data(), 64);

@@ -1,7 +1,8 @@
 """Builds the Python package from the source tree: pip install ./launch/python
 
-It compiles the library longstride_attention, with kernels for GPUs if there is a CUDA toolkit, and puts it into the
-package. CMAKE_ARGS holds further options for CMake. LONGSTRIDE_ATTENTION=off leaves the library out, and with it
+It compiles the library longstride_attention and puts it into the package. Kernels for GPUs, which take most of the time,
+are compiled where there is a GPU and a CUDA toolkit; LONGSTRIDE_CUDA=1 compiles them anyway, and LONGSTRIDE_CUDA=0 does
+not. CMAKE_ARGS holds further options for CMake. LONGSTRIDE_ATTENTION=off leaves the library out, and with it
 longstride.attention.
 """
 import os
@@ -27,6 +28,29 @@ def version():
     return re.search(r"^project\(longstride VERSION ([0-9.]+)", (root / "CMakeLists.txt").read_text(), re.M)[1]
 
 
+def has_gpu():
+    """Whether the driver sees one."""
+    try:
+        return subprocess.run(["nvidia-smi"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+
+
+def for_gpus():
+    """Whether to compile kernels for GPUs."""
+    asked = os.environ.get("LONGSTRIDE_CUDA", "")
+    if asked not in ("", "0", "1"):
+        raise SystemExit(f"longstride: LONGSTRIDE_CUDA is {asked}, but must be 1, to compile kernels for GPUs, or 0; leave "
+                         "it out to compile them where there is a GPU")
+    if asked:
+        return asked == "1"
+    if has_gpu():
+        return True
+    if shutil.which("nvcc"):
+        print("longstride: there is no GPU here, so kernels for GPUs are left out; LONGSTRIDE_CUDA=1 compiles them")
+    return False
+
+
 class BuildWithLibrary(build_py):
     def run(self):
         editable = getattr(self, "editable_mode", False)
@@ -46,7 +70,10 @@ class BuildWithLibrary(build_py):
         if cmake is None:
             raise SystemExit(f"longstride: there is no cmake; install cmake 3.25 by pip or your system, {without}")
         folder = scratch / "attention"
-        options = ["-DLONGSTRIDE_ATTENTION_ONLY=ON", "-DLONGSTRIDE_WERROR=OFF", "-DCMAKE_BUILD_TYPE=Release"]
+        # Either way, because CMake remembers what an earlier build was given.
+        without_cuda = "OFF" if for_gpus() else "ON"
+        options = ["-DLONGSTRIDE_ATTENTION_ONLY=ON", "-DLONGSTRIDE_WERROR=OFF", "-DCMAKE_BUILD_TYPE=Release",
+                   f"-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit={without_cuda}"]
         for command in (["-S", root, "-B", folder, *options, *shlex.split(os.environ.get("CMAKE_ARGS", ""))],
                         ["--build", folder, "--parallel", str(os.cpu_count() or 1)]):
             if subprocess.run([cmake, *map(str, command)]).returncode != 0:

@@ -15,6 +15,10 @@ MemoryLimit free_memory(Device device, int ranks, int ranks_on_host);
 // The least that any rank has; every rank calls it.
 MemoryLimit free_memory(Device device, Communicator& comm);
 
+// UserError if any rank's plan needs more than there is, of the host's memory too; every rank calls it before any of
+// them takes memory.
+void check_training_fits(Model& model, const TrainConfig& config, Device device, Communicator& comm);
+
 // True if the planner has to choose.
 bool recompute_is_automatic(const Recipe& recipe);
 // The recipe's policy, which replaces model.recompute: automatic, in the resolved text too. Absent if the model has no

@@ -271,6 +271,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
         recipe.data.path);
   divide_batch(recipe.train, session.comm->size());
   gradient_type(recipe.train, request.device);
+  check_training_fits(*model, recipe.train, request.device, *session.comm);
   TrainerSetup setup;
   RunPlaces places{request.run, mirror_of(request), nullptr, nullptr};
   std::optional<LoadedRun> first;  // rank 0's

@@ -40,6 +40,10 @@ is_of_this_tree() {
   made_for=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$1/CMakeCache.txt" 2>/dev/null) && [ "$made_for" -ef . ]
 }
 
+# without_gpu: succeeds if kernels for GPUs are to be left out, as where there is no GPU; LONGSTRIDE_CUDA=1 builds them
+# anyway.
+without_gpu() { [ "${LONGSTRIDE_CUDA:-0}" != 1 ] && ! nvidia-smi >/dev/null 2>&1; }
+
 # configure BUILD OPTION...: runs CMake in the source tree, and says something only if it fails.
 configure() {
   local build=$1 fresh=()

@@ -18,4 +18,6 @@ if(NOT LONGSTRIDE_SANITIZE)
   add_test(NAME c_api.guide COMMAND ${CMAKE_CURRENT_LIST_DIR}/guide.sh ${PROJECT_BINARY_DIR}
     ${PROJECT_SOURCE_DIR}/docs/guide/from_pytorch_and_c.md)
   set_tests_properties(c_api.guide PROPERTIES LABELS fast)
+  add_test(NAME c_api.alone COMMAND ${CMAKE_CURRENT_LIST_DIR}/alone.sh ${PROJECT_SOURCE_DIR} ${CMAKE_CXX_COMPILER})
+  set_tests_properties(c_api.alone PROPERTIES LABELS slow)
 endif()

@@ -1,5 +1,5 @@
-# What commands print for scripts (--json and --quiet), and the pages of `report`.
-longstride_tests(console USES launch LINK ${json} TOGETHER Console ReportPages COMMAND longstride
+# What commands print for scripts (--json and --quiet), the pages of `report`, and what a host allows.
+longstride_tests(console USES launch LINK ${json} TOGETHER Console HostLimits ReportPages COMMAND longstride
   SLOW ReportPages.ARunIsFollowed*)
 find_program(LONGSTRIDE_NODE NAMES node nodejs)
 if(LONGSTRIDE_NODE)

@@ -22,7 +22,7 @@ TrainConfig config_of(std::int64_t micro) {
 
 std::string refusal(Model& model, const TrainConfig& config, std::int64_t free) {
   try {
-    check_fits(model, config, 1, plan_memory(model, config, 1), free);
+    check_fits(model, config, 1, plan_memory(model, config, 1), {free, "free here"});
   } catch (const UserError& e) {
     return e.what();
   }
@@ -32,10 +32,14 @@ std::string refusal(Model& model, const TrainConfig& config, std::int64_t free) 
 TEST(MemoryPlan, RefusesWhatDoesNotFitAndNamesTheLargestMicroBatch) {
   Decoder model(toy_config());
   const TrainConfig whole = config_of(12);
-  const auto bytes = [&](std::int64_t micro) { return plan_memory(model, config_of(micro), 1).block(); };
+  const auto bytes = [&](std::int64_t micro) { return plan_memory(model, config_of(micro), 1).on_device(); };
   ASSERT_GT(bytes(12), bytes(6));
   ASSERT_GT(bytes(6), bytes(4));
   EXPECT_EQ(refusal(model, whole, bytes(12)), "");
+  EXPECT_NE(refusal(model, whole, 0)
+                .find(" GiB of memory per rank are needed for 12 sequence(s) at a time, but only "
+                      "0.000 are free here; "),
+            std::string::npos);
   EXPECT_NE(refusal(model, whole, bytes(12) - 1).find("the largest train.micro_batch that fits is 6"),
             std::string::npos);
   // 5 does not divide 12.

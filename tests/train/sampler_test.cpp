@@ -88,6 +88,38 @@ TEST(Sampler, ACompressedMemoryContinuesPromptsOfAnyLengthInAnyBatch) {
   }
 }
 
+// Where the ring of compressed rows wraps around, a later segment stores shorter runs of them than an earlier one: so
+// many rows that they take more memory than anything else.
+std::vector<test::NamedConfig<test::DistanceToy>> decoders_with_memories() {
+  auto all = test::distance_toys();
+  for (const auto& [rate, kept] : {std::pair{2, 47}, {3, 31}, {3, 32}})
+    for (const Compression compress : {Compression::mean, Compression::most_used}) {
+      test::DistanceToy house = test::house_compressive_toy();
+      house.layers = 1;
+      house.width = 32;
+      house.memory = {.length = 12, .compressed = kept, .rate = rate, .compress = compress};
+      if (rate == 2) house.rotary_base = 0;  // normalised alone
+      all.push_back({"house_" + std::to_string(kept) + "_" + std::to_string(static_cast<int>(compress)), house});
+    }
+  return all;
+}
+
+// sampled() compares the two. Only where a segment begins may a longer sample take more memory.
+TEST(Sampler, TakesThePlannedMemoryWhereverASampleEnds) {
+  for (const auto& [name, config] : decoders_with_memories()) {
+    SCOPED_TRACE(name);
+    ToyModel<float> toy(config);
+    toy.randomise();
+    const std::int64_t segments = !config.remembers() ? 1 : config.memory.compressed > 8 ? 12 : 4;
+    for (std::int64_t s = 0; s < segments; ++s)
+      for (const std::int64_t more : {std::int64_t{1}, config.context}) {
+        SampleConfig drawn;
+        drawn.length = s * config.context + more;
+        ASSERT_NO_THROW(sampled(toy, drawn)) << drawn.length;
+      }
+  }
+}
+
 TEST(Sampler, ProgressCountsEveryPositionOfEverySequence) {
   ToyModel<float> toy(test::toy_config());
   toy.randomise();

@@ -11,6 +11,7 @@
 #include "datasets/formats/pictures/picture.h"
 #include "datasets/prepare/refusals.h"
 #include "framework/core/errors.h"
+#include "framework/core/device/host_limits.h"
 #include "framework/core/text/numbers.h"
 
 namespace longstride {
@@ -19,7 +20,7 @@ namespace {
 constexpr std::size_t most_threads = 8;
 constexpr std::size_t most_bytes_waiting = std::size_t{64} << 20;  // of files, and of the pictures made of them
 
-std::size_t cores() { return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, most_threads); }
+std::size_t cores() { return std::min(static_cast<std::size_t>(usable_processors()), most_threads); }
 
 }  // namespace
 

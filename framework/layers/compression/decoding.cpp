@@ -72,14 +72,23 @@ void DistanceBranch::compress_evicted(Context& ctx, const DistanceBranchCache& c
 void DistanceBranch::append_compressed(Context& ctx, const DistanceBranchCache& cache, std::int64_t position) const {
   const kernels::SeenPositions seen(cache.plan->stream);
   const std::int64_t rows = seen.compressed_rows(position), first = position - config_.memory.length - rows;
+  // For all runs at once: a segment that wraps around the ring has shorter ones than an earlier one, and the last
+  // segment of a stream must take the most memory (Decodes::begin_position).
+  Scratch scratch(ctx);
+  const Tensor& kept = cache.compressed.projected;
+  const Tensor transformed = config_.transform.any() && rows > 0
+                                 ? scratch.tensor(keys(kept.slice(1, 0, rows)).shape(), ctx.compute)
+                                 : Tensor{};
   each_run(seen.compressed_before(position) - rows, rows, config_.memory.compressed,
            [&](std::int64_t slot, std::int64_t count, std::int64_t done) {
-             Scratch scratch(ctx);
-             const Tensor kv = cache.compressed.projected.slice(1, slot, slot + count);
-             ops::run(ctx, kernels::DistanceAppendArgs{.cache = cache.rows,
-                                                       .k = transformed_keys(ctx, kv, first + done, scratch),
-                                                       .v = values(kv),
-                                                       .first = first + done});
+             const Tensor kv = kept.slice(1, slot, slot + count);
+             Tensor k = keys(kv);
+             if (transformed.given()) {
+               k = transformed.slice(1, done, done + count);
+               transform_keys(ctx, kv, first + done, k);
+             }
+             ops::run(ctx,
+                      kernels::DistanceAppendArgs{.cache = cache.rows, .k = k, .v = values(kv), .first = first + done});
            });
 }
 

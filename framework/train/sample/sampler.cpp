@@ -47,7 +47,8 @@ class DrawnSequences {
     if (!queue_.immediate()) position_ = scratch_.tensor({1}, Dtype::i64);
   }
 
-  // Counts memory by planning the position that takes the most, without arithmetic: where the last segment begins.
+  // Counts memory by planning the position that takes the most, without arithmetic: where the last segment begins
+  // (Decodes::begin_position).
   SampleMemory plan() {
     one_position((config_.length - 1) / context_ * context_);
     return {state_->bytes(), static_cast<std::int64_t>(ctx_.arena->high_water())};

@@ -75,8 +75,8 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
   return plan;
 }
 
-void check_fits(Model& model, const TrainConfig& config, int ranks, const MemoryPlan& plan, std::int64_t free) {
-  if (plan.block() <= free) return;
+void check_fits(Model& model, const TrainConfig& config, int ranks, const MemoryPlan& plan, const MemoryLimit& limit) {
+  if (!limit.bytes || plan.on_device() <= *limit.bytes) return;
   const Batching batching = divide_batch(config, ranks);
   std::string advice =
       "no micro-batch fits: use a smaller model or context, or set model.recompute: block unless it is set already";
@@ -84,13 +84,15 @@ void check_fits(Model& model, const TrainConfig& config, int ranks, const Memory
     if (batching.per_rank % micro != 0) continue;
     TrainConfig smaller = config;
     smaller.micro_batch = micro;
-    const std::int64_t bytes = plan_memory(model, smaller, ranks, plan.device).block();
-    if (bytes > free) continue;
-    advice = fmt::format("the largest train.micro_batch that fits is {}, with {:.2f} GiB", micro, gib(bytes));
+    const std::int64_t bytes = plan_memory(model, smaller, ranks, plan.device).on_device();
+    if (bytes > *limit.bytes) continue;
+    advice = fmt::format("the largest train.micro_batch that fits is {}, with {:.3f} GiB", micro, gib(bytes));
     break;
   }
-  throw user_error("{:.2f} GiB of GPU memory are needed for {} sequences at a time, but only {:.2f} are free; {}",
-                   gib(plan.block()), batching.micro, gib(free), advice);
+  throw user_error(
+      "{:.3f} GiB of {}memory per rank are needed for {} sequence(s) at a time, but only {:.3f} are {}; {}",
+      gib(plan.on_device()), shares_host_memory(plan.device) ? "" : "GPU ", batching.micro, gib(*limit.bytes),
+      limit.origin, advice);
 }
 
 }  // namespace longstride

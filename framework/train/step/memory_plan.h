@@ -2,6 +2,8 @@
 // out over a null block (TrainingState), and the same work runs in an arena that only counts (StepWork).
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "framework/models/model.h"
 #include "framework/train/evaluate/evaluator.h"
@@ -30,7 +32,14 @@ struct MemoryPlan {
     return parameters + gradients + exchange + optimizer + average + states + batch + libraries + activations;
   }
   std::int64_t total() const { return block() + input + communication + snapshot; }
+  std::int64_t on_host() const { return total() - (shares_host_memory(device) ? 0 : block()); }
   std::int64_t on_device() const { return shares_host_memory(device) ? total() : block(); }
+};
+
+// What a rank may take on its device (MemoryPlan::on_device), or of its host's memory.
+struct MemoryLimit {
+  std::optional<std::int64_t> bytes;  // absent: not known
+  std::string origin;                 // where it comes from: "free on this GPU"
 };
 
 inline constexpr int prefetch_depth = 2;  // steps read ahead
@@ -41,7 +50,7 @@ EvaluationConfig validation_config(const TrainConfig& config, const Batching& ba
 // Lays the model's parameters out for the ranks. Planning for a GPU requires neither a GPU nor a build with CUDA.
 MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Device device = Device::cpu);
 
-// UserError when the plan exceeds the GPU's free memory; it names the largest micro-batch that would fit.
-void check_fits(Model& model, const TrainConfig& config, int ranks, const MemoryPlan& plan, std::int64_t free);
+// UserError when the plan exceeds what its device has free; it names the largest micro-batch that would fit.
+void check_fits(Model& model, const TrainConfig& config, int ranks, const MemoryPlan& plan, const MemoryLimit& limit);
 
 }  // namespace longstride

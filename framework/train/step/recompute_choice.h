@@ -10,12 +10,6 @@
 
 namespace longstride {
 
-// What a rank's plan may take on its device (MemoryPlan::on_device).
-struct MemoryLimit {
-  std::optional<std::int64_t> bytes;  // absent: not known
-  std::string origin;                 // where it comes from: "free on this GPU"
-};
-
 struct RecomputeChoice {
   RecomputePolicy policy;
   std::string text;  // in one line: the policy, what it keeps and, if the planner chose it, why

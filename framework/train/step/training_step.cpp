@@ -12,7 +12,7 @@ namespace {
 MemoryPlan plan_that_fits(Model& model, const TrainConfig& config, int ranks, Device device) {
   const MemoryPlan plan = plan_memory(model, config, ranks, device);
   if (const auto gpu = gpu_info(device))
-    check_fits(model, config, ranks, plan, static_cast<std::int64_t>(gpu->free_bytes));
+    check_fits(model, config, ranks, plan, {static_cast<std::int64_t>(gpu->free_bytes), "free"});
   return plan;
 }
 
