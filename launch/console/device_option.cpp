@@ -7,6 +7,7 @@
 
 #include "framework/comm/collectives.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "kernels/gemm/blas.h"
 
 namespace longstride {
@@ -18,9 +19,9 @@ void check_room_for_products() {
       kernels::cpu::room_for_products(threads))
     return;
   throw user_error(
-      "the limit on address space (ulimit -v) is {} KiB, which leaves no room for matrix products on {} thread(s), 128 "
-      "MiB for each; raise it, or set OMP_NUM_THREADS to fewer threads",
-      limit.rlim_cur >> 10, threads);
+      "the limit on address space (ulimit -v) is {} KiB, which leaves no room for matrix products on {}, 128 MiB "
+      "for each; raise it, or set OMP_NUM_THREADS to fewer threads",
+      limit.rlim_cur >> 10, counted(threads, "thread"));
 }
 
 void add_device_option(CLI::App& command, DeviceOption& option) {
