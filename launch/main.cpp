@@ -73,6 +73,7 @@ void add_commands(CLI::App& app, Session& session) {
   add_attention(app, session);
   add_report(app, session);
   add_doctor(app, session);
+  add_help(app, session);
   refuse_impossible_values(app);
 }
 

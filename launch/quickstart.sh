@@ -90,6 +90,8 @@ cat <<TXT
 
 
 == Done. The run is in $run (metrics.jsonl, TensorBoard events, checkpoints, samples). Next:
+  $longstride report $run                      a page about it, $run/report.html
+  $longstride sample $run --prompt-text "The " continues your text
   $longstride info $dataset
   $longstride show pattern $recipe
   $longstride plan recipes/table1/enwik8-fixed.yaml --ranks 8

@@ -23,4 +23,25 @@ std::vector<ModelKind>& model_kinds() {
   return kinds;
 }
 
+const OtherWords& models_of_kinds() {
+  static const OtherWords words = [] {
+    const auto like = [](const char* settings, const char* recipe) {
+      return std::string("kind: decoder with ") + settings + ", as in recipes/survey/text-8min-" + recipe + ".yaml";
+    };
+    const std::string xl = like("model.distance and model.memory", "transformer-xl");
+    const std::string compressive = like("model.distance and model.memory.compressed", "compressive");
+    const std::string spans = like("model.distance.span", "adaptive"), dense = "kind: decoder with parts: [dense]";
+    return OtherWords{{"transformer_xl", xl},
+                      {"transfo_xl", xl},
+                      {"compressive", compressive},
+                      {"compressive_transformer", compressive},
+                      {"adaptive_span", spans},
+                      {"longformer", like("model.distance.window", "longformer")},
+                      {"transformer", dense},
+                      {"gpt", dense},
+                      {"gpt2", dense}};
+  }();
+  return words;
+}
+
 }  // namespace longstride

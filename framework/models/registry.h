@@ -14,6 +14,9 @@ namespace longstride {
 using ModelKind = std::unique_ptr<ModelConfig> (*)();
 std::vector<ModelKind>& model_kinds();
 
+// Names of models that are settings of a kind, each with what a recipe says instead.
+const OtherWords& models_of_kinds();
+
 template <class Config>
 std::unique_ptr<ModelConfig> default_config() {
   return std::make_unique<Config>();

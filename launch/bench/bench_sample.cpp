@@ -18,6 +18,7 @@
 #include "launch/console/device_option.h"
 #include "launch/console/json_output.h"
 #include "launch/recipe/recipe.h"
+#include "launch/run/write_samples.h"
 
 namespace longstride {
 namespace {
@@ -38,8 +39,7 @@ void run_bench_sample(BenchSampleOptions& o, Session& session) {
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device);
-  if (o.config.length > longest_sample(*model))
-    throw user_error("--length is {}, but the model's context is {}", o.config.length, model->context());
+  check_sample_length(*model, o.config.length);
   o.config.one_kernel = !o.graph;
 
   ParameterSet& parameters = model->parameters();
@@ -73,8 +73,8 @@ void run_bench_sample(BenchSampleOptions& o, Session& session) {
                                       {"bytes_per_second", positions * count / seconds},
                                       {"cache_bytes", cache}};
   if (o.json) return print_json(out);
-  fmt::print("{} on {} in {}: {} sequence(s), {} positions each\n", recipe.name, out.at("device").get<std::string>(),
-             out.at("precision").get<std::string>(), o.config.count, o.config.length);
+  fmt::print("{} on {} in {}: {}, {} positions each\n", recipe.name, out.at("device").get<std::string>(),
+             out.at("precision").get<std::string>(), counted(o.config.count, "sequence"), o.config.length);
   fmt::print("speed    {:.0f} bytes/s in all, {:.1f} us per position\n", positions * count / seconds,
              1e6 * seconds / positions);
   fmt::print("cache    {:.3f} GiB\n", gib(cache));

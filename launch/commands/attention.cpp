@@ -58,7 +58,8 @@ Input read_input(const AttentionOptions& o, const LoadedRun& run) {
   const auto dataset = open_run_data(run, o.data, o.split);
   const auto set = dataset->split(o.split, run.recipe.data.cross_files);
   if (o.before >= 0 && run.model->states().empty())
-    throw user_error("--before is {}, but this model remembers nothing of the text before its context", o.before);
+    throw user_error("--before is {}, but this model remembers nothing of the text before its context; leave it out",
+                     o.before);
   std::int64_t left = o.input;
   for (std::int64_t s = 0; s < set->sequences(); ++s) {
     const std::int64_t windows = set->length(s) / context;
@@ -75,8 +76,8 @@ Input read_input(const AttentionOptions& o, const LoadedRun& run) {
   if (whole == 0)
     throw user_error("{}: the split '{}' has no whole sequence of {} bytes to show; choose another with --split",
                      dataset->path(), o.split, context);
-  throw user_error("{}: '{}' has {} whole sequence(s) of {}; --input counts them from 0", dataset->path(), o.split,
-                   whole, context);
+  throw user_error("{}: '{}' has {} of {} bytes; --input counts them from 0", dataset->path(), o.split,
+                   counted(whole, "whole sequence"), context);
 }
 
 // All of `count`, or those given.
@@ -223,6 +224,17 @@ class MapDrawing {
   nlohmann::ordered_json made_ = nlohmann::ordered_json::array(), sheets_ = nlohmann::ordered_json::array();
 };
 
+void draw_layers(Model& model, MapDrawing& drawing) {
+  CounterLine line("layer", false);
+  show_attention(
+      model, drawing.input().windows, drawing.queries(),
+      [&](std::int64_t layer, const ShowsAttention::Probabilities& probabilities) {
+        drawing.draw(layer, probabilities);
+        line.update(layer + 1, drawing.layers());
+      },
+      [&](std::int64_t read) { line.update("window", read, drawing.input().before); });
+}
+
 void run_attention(AttentionOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
   check_room_for_products();
@@ -234,20 +246,14 @@ void run_attention(AttentionOptions& o, Session& session) {
   if (o.output == own || is_same_place(o.output, own)) folder_inside(o.run, "attention");
   MapDrawing drawing(o, run, shown);
   const NewFolders made = make_output_folder(o.output, o.replace || is_same_place(o.output, own), {});
-  CounterLine layers("layer", false), windows("window", false);
-  show_attention(
-      *run.model, drawing.input().windows, drawing.queries(),
-      [&](std::int64_t layer, const ShowsAttention::Probabilities& probabilities) {
-        drawing.draw(layer, probabilities);
-        layers.update(layer + 1, drawing.layers());
-      },
-      [&](std::int64_t read) { windows.update(read, drawing.input().before); });
+  draw_layers(*run.model, drawing);
   drawing.write_index(run.step);
   if (is_same_place(o.output, own)) remove_older_files(o.output, {"layer-"}, drawing.files());
   if (o.json)
     return print_json({{"output", o.output}, {"run", o.run}, {"step", run.step}, {"pictures", drawing.pictures()}});
-  print_written(o.output, fmt::format("{} picture(s) of step {}{}, and a contact sheet per layer, layer-*.png",
-                                      drawing.pictures(), run.step, run.weights_text()));
+  print_written(o.output, fmt::format("{} of step {}{}, and a contact sheet per layer, layer-*.png",
+                                      counted(static_cast<std::int64_t>(drawing.pictures()), "picture"), run.step,
+                                      run.weights_text()));
 }
 
 }  // namespace

@@ -31,5 +31,6 @@ void add_export(CLI::App& app, Session& session);
 void add_attention(CLI::App& app, Session& session);
 void add_report(CLI::App& app, Session& session);
 void add_doctor(CLI::App& app, Session& session);
+void add_help(CLI::App& app, Session& session);
 
 }  // namespace longstride

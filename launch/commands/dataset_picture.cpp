@@ -116,8 +116,8 @@ std::string draw_dataset(const Dataset& dataset, const std::string& path) {
     row += band.rows() + band_gap;
   }
   all.write(path);
-  return sound ? fmt::format("the sound of {} split(s)", bands.size())
-               : fmt::format("{} pictures of {} split(s)", thousands(shown), bands.size());
+  const std::string splits = counted(std::ssize(bands), "split");
+  return sound ? "the sound of " + splits : counted(shown, "picture") + " of " + splits;
 }
 
 }  // namespace longstride

@@ -14,6 +14,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/safetensors.h"
+#include "framework/core/text/numbers.h"
 #include "framework/train/stages.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
@@ -114,7 +115,8 @@ void export_recipe(const ExportOptions& o, Session& session) {
   write_initial_weights(file_in(o, initial_file), recipe);
   write_file_atomically(file_in(o, "recipe.yaml"), recipe.resolved);
   if (o.json) return print_json({{"output", o.output}, {"recipe", recipe.name}, {"steps", steps}});
-  print_written(o.output, fmt::format("the initial weights and the batches of {} steps of {}", steps, recipe.name));
+  print_written(o.output,
+                fmt::format("the initial weights and the batches of {} of {}", counted(steps, "step"), recipe.name));
 }
 
 void export_run(const ExportOptions& o, Session& session) {
@@ -145,9 +147,8 @@ void export_run(const ExportOptions& o, Session& session) {
                        {"run", o.source},
                        {"step", run.step},
                        {"weights", run.weights_name()}});
-  print_written(o.output,
-                fmt::format("the weights of step {}{}{}", run.step, run.weights_text(),
-                            o.steps > 0 ? fmt::format(" and the batches of the next {} steps", o.steps) : ""));
+  print_written(o.output, fmt::format("the weights of step {}{}{}", run.step, run.weights_text(),
+                                      o.steps > 0 ? " and the batches of the next " + counted(o.steps, "step") : ""));
 }
 
 void run_export(const ExportOptions& o, Session& session) {

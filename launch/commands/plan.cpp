@@ -185,7 +185,7 @@ nlohmann::ordered_json to_json(const Recipe& recipe, const Costs& c, const PlanO
                                 {"tokens", c.tokens},
                                 {"ranks", o.ranks},
                                 {"device", m.device == Device::cpu ? "cpu" : "gpu"},
-                                {"compute", kernels::name_of(m.compute)},
+                                {"compute", precision_text(m.compute)},
                                 {"micro_batch", c.batching.micro},
                                 {"accumulation", c.batching.accumulation()},
                                 {"seconds", c.seconds},
@@ -244,16 +244,13 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
     fmt::print("  {:<20}{:>18} bytes {:>9.3f} GiB  {}\n", what, thousands(bytes), gib(bytes), note);
   };
   line("recipe", recipe.name);
-  line("parameters", fmt::format("{} ({:.1f} M)", thousands(c.parameters), static_cast<double>(c.parameters) / 1e6));
+  const std::string exact = thousands(c.parameters), rounded = in_millions(static_cast<double>(c.parameters));
+  line("parameters", exact == rounded ? exact : fmt::format("{} ({})", exact, rounded));
   if (recipe.reproduces.given())
     line("reproduces", fmt::format("{}, {}: {} bits per byte", recipe.reproduces.where(), recipe.reproduces.row,
                                    recipe.reproduces.bits_per_byte));
-  line("batch",
-       fmt::format(
-           "{} sequences of {} per step: {} {} x {} x micro-batches of {}", recipe.train.global_batch,
-           recipe.data.context, o.ranks / c.batching.sequence_ranks,
-           c.batching.sequence_ranks > 1 ? fmt::format("group(s) of {} ranks", c.batching.sequence_ranks) : "rank(s)",
-           c.batching.accumulation(), c.batching.micro));
+  line("batch", fmt::format("{} of {} per step: {}", counted(recipe.train.global_batch, "sequence"),
+                            recipe.data.context, text_of(c.batching, o.ranks)));
   const bool attends = c.attention_density > 0;
   if (c.looks_back)
     for (const auto& [what, value] : as_lines(*c.looks_back)) line(what, value);
@@ -265,21 +262,22 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                                  c.flops_per_step / 1e12, attends ? " + the pattern's pairs" : ""));
   for (const StageCost& s : c.stages)
     line(&s == c.stages.data() ? "stages" : "",
-         fmt::format("until step {}: {} sequences of {}, {:.4g} TFLOP per step, lr {:.4g}", s.steps.end,
-                     s.steps.shape.rows * s.steps.shape.sequences, s.steps.shape.sequence(), s.flops_per_step / 1e12,
-                     recipe.train.peak_at(s.steps.end - 1)));
+         fmt::format("until step {}: {} of {}, {:.4g} TFLOP per step, lr {:.4g}", s.steps.end,
+                     counted(s.steps.shape.rows * s.steps.shape.sequences, "sequence"), s.steps.shape.sequence(),
+                     s.flops_per_step / 1e12, recipe.train.peak_at(s.steps.end - 1)));
   line("steps", fmt::format("{} ({:.4g} tokens)", thousands(recipe.train.steps), static_cast<double>(c.tokens)));
   line("data", c.passes ? c.passes->text() : c.no_data);
   if (c.passes && !c.passes->warning().empty()) line("warning", c.passes->warning());
   if (!c.other_stride.empty()) line("warning", c.other_stride);
   line("time",
-       fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}", duration_text(c.seconds),
-                   c.seconds / 3600, 100 * c.rate.mfu, c.rate.peak_tflops, o.ranks,
+       fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on {}{}", duration_text(c.seconds), c.seconds / 3600,
+                   100 * c.rate.mfu, c.rate.peak_tflops,
+                   o.ranks == 1 ? "one device" : fmt::format("each of {} devices", o.ranks),
                    c.rate.measured ? ", measured here with matrix products; --device gpu plans for a GPU" : ""));
   if (c.recompute) line("recompute", c.recompute->text);
   const MemoryPlan& m = c.memory;
   const bool gpu = m.device == Device::cuda;
-  fmt::print("memory per rank, on {} in {}{}\n", gpu ? "a GPU" : "the CPU", kernels::name_of(m.compute),
+  fmt::print("memory per rank, on {} in {}{}\n", gpu ? "a GPU" : "the CPU", precision_text(m.compute),
              fp8_products(recipe.train.precision, m.device) ? ", products of linear layers in fp8" : "");
   memory("parameters", m.parameters, m.compute == Dtype::f32 ? "fp32" : "fp32, and a low-precision copy");
   memory("gradients", m.gradients, "");

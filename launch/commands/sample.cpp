@@ -16,6 +16,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/inside.h"
+#include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/evaluate/evaluation_memory.h"
 #include "framework/train/metrics/progress.h"
@@ -106,8 +107,9 @@ std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
     throw user_error("{}: the split '{}' has no whole sequence of {} bytes to continue; choose another with --complete",
                      recipe.data.path, o.complete, o.config.length);
   if (static_cast<std::int64_t>(out.size()) < o.config.count)
-    throw user_error("--count is {}, but the split '{}' of {} has {} sequences of {} bytes to continue", o.config.count,
-                     o.complete, recipe.data.path, out.size(), o.config.length);
+    throw user_error("--count is {}, but the split '{}' of {} has {} of {} bytes to continue; choose at most that",
+                     o.config.count, o.complete, recipe.data.path, counted(std::ssize(out), "sequence"),
+                     o.config.length);
   return out;
 }
 
@@ -143,9 +145,7 @@ void set_prompts(SampleOptions& o, const LoadedRun& run, std::vector<Bytes>& ori
 void check_lengths(SampleOptions& o, const LoadedRun& run) {
   const ModelConfig& model = *run.recipe.model;
   if (o.config.length == 0) o.config.length = model.context;
-  if (const std::int64_t longest = longest_sample(*run.model); o.config.length > longest)
-    throw user_error("--length is {}, but {} {}", o.config.length,
-                     longest > model.context ? "must be at most" : "the model's context is", longest);
+  check_sample_length(*run.model, o.config.length);
   if (model.geometry.rows > 0 && o.config.length != model.context)
     throw user_error("--length is {}, but a picture of this model has {} bytes; leave --length out", o.config.length,
                      model.context);
@@ -272,8 +272,9 @@ void run_sample(SampleOptions& o, Session& session) {
   }
   std::fflush(stdout);
   if (!progress_is_shown()) return;
-  fmt::print(printed ? stderr : stdout, "{} sample(s) of {} bytes at temperature {:g} from step {}{}: {}\n",
-             samples.bytes.size(), o.config.length, o.config.sampling.temperature, run.step, run.weights_text(),
+  fmt::print(printed ? stderr : stdout, "{} of {} bytes at temperature {:g} from step {}{}: {}\n",
+             counted(std::ssize(samples.bytes), "sample"), o.config.length, o.config.sampling.temperature, run.step,
+             run.weights_text(),
              o.output);
 }
 

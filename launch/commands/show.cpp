@@ -66,7 +66,8 @@ ShownSpan span_of(const ShowOptions& o, const Shown& shown) {
   const SpanParameters spans = learns != nullptr ? learns->spans() : SpanParameters{};
   if (spans.layers.empty()) {
     if (!o.spans.empty())
-      throw user_error("--spans is {}, but the heads of {} learn no spans (model.distance.span)", o.spans, o.recipe);
+      throw user_error("--spans is {}, but the heads of {} learn no spans (model.distance.span); leave it out", o.spans,
+                       o.recipe);
     return {};
   }
   const std::string of = !o.spans.empty() ? o.spans : shown.run.empty() ? "longest" : "learned";

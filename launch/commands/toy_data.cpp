@@ -117,7 +117,9 @@ void pluck(const std::string& path) {
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw user_error("{}: cannot be created ({})", folder.string(), error.message());
+  if (error)
+    throw user_error("{}: cannot be created ({}); choose another folder with --output", folder.string(),
+                     error.message());
 }
 
 void prepare(DataKind kind, const std::string& raw, const PrepareOutput& output) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "framework/train/run/stop.h"
 #include "launch/commands/commands.h"
 #include "launch/console/device_option.h"
@@ -49,6 +50,9 @@ void run_train(const TrainOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
   const bool all = outcome.step == request.recipe.train.steps;
   if (outcome.stopped) spdlog::info("stopped at step {}{}", outcome.step, all ? "" : "; continue with --resume");
+  if (request.resume && !outcome.stopped && !outcome.loss)
+    spdlog::info("{}: has done all of its {}; to train it further, add --resume-changed --set train.steps={}",
+                 request.run, counted(outcome.step, "step"), 2 * outcome.step);
   if (!o.json) return;
   nlohmann::ordered_json out = {{"run", request.run},         {"recipe", request.recipe.name},
                                 {"step", outcome.step},       {"steps", request.recipe.train.steps},

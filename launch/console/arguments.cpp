@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "launch/recipe/recipe_aliases.h"
 #include "launch/recipe/settings_tree.h"
 
 namespace longstride {
@@ -42,10 +43,19 @@ std::string one_line(std::string text) {
   return text;
 }
 
-std::string unknown_option(const CLI::App& at, const std::string& option) {
+// `left`: the unknown option and what follows it. One with the name of a recipe's key is taken for that key.
+std::string unknown_option(const CLI::App& at, const std::vector<std::string>& left) {
+  const std::size_t equals = left.front().find('=');
+  const std::string option = left.front().substr(0, equals);
   const std::vector<std::string> options = options_of(at);
   if (std::find(options.begin(), options.end(), option) != options.end())
     return fmt::format("'{}' belongs behind '{}'", option, at.get_name());
+  const std::string key = option.starts_with("--") ? key_of_option(option.substr(2)) : "";
+  if (!key.empty() && std::find(options.begin(), options.end(), "--set") != options.end()) {
+    const bool next = left.size() > 1 && !left[1].starts_with("--");
+    const std::string value = equals != std::string::npos ? left.front().substr(equals + 1) : next ? left[1] : "VALUE";
+    return fmt::format("there is no option '{}'; it is a key of the recipe: --set {}={}", option, key, value);
+  }
   return fmt::format("there is no option '{}'{}", option, meant(option, options));
 }
 
@@ -55,7 +65,7 @@ std::string cause(const CLI::App& app, const CLI::App& at, const CLI::ParseError
   const bool extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
   if ((required || extra) && !left.empty()) {  // what is required may be there, but misspelt
     const std::string word = left.front().substr(0, left.front().find('='));
-    if (word.starts_with("-")) return unknown_option(at, word);
+    if (word.starts_with("-")) return unknown_option(at, left);
     if (!commands.empty()) return fmt::format("there is no command '{}'{}", word, meant(word, commands));
     if (extra) return fmt::format("'{}' is one argument too many", left.front());
   }

@@ -1,4 +1,5 @@
-// "eval 120/390" on a terminal, rewritten in place; nothing in a log.
+// "eval 120/390" on a terminal, rewritten in place; nothing in a log. The object's end ends the line, so a command that
+// prints more does so after its scope.
 #pragma once
 #include <unistd.h>
 
@@ -21,10 +22,13 @@ class CounterLine {
   CounterLine(const CounterLine&) = delete;
   CounterLine& operator=(const CounterLine&) = delete;
 
-  void update(std::int64_t done, std::int64_t all) {
+  void update(std::int64_t done, std::int64_t all) { update(what_, done, all); }
+  // Of work in several parts, each with a count of its own. The escape sequence erases the rest of a longer line.
+  void update(const std::string& what, std::int64_t done, std::int64_t all) {
     if (!shown_) return;
     open_ = true;
-    std::fprintf(stderr, "\r%s %lld/%lld", what_.c_str(), static_cast<long long>(done), static_cast<long long>(all));
+    std::fprintf(stderr, "\r%s %lld/%lld\x1b[K", what.c_str(), static_cast<long long>(done),
+                 static_cast<long long>(all));
     std::fflush(stderr);
   }
 

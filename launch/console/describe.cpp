@@ -21,13 +21,12 @@ std::string geometry(const DatasetInfo& info) {
 
 std::string size(const DatasetInfo& info, const SplitSize& split) {
   if (split.bytes == 0) return "empty";
-  if (info.rows > 0)
-    return fmt::format("{} pictures{}", thousands(split.sequences), split.labelled ? ", labelled" : "");
+  if (info.rows > 0) return counted(split.sequences, "picture") + (split.labelled ? ", labelled" : "");
   if (info.rate > 0)
-    return fmt::format("{} bytes, {} in {} file(s)", thousands(split.bytes),
+    return fmt::format("{}, {} in {}", counted(split.bytes, "byte"),
                        duration_text(static_cast<double>(split.bytes) / static_cast<double>(info.rate)),
-                       split.sequences);
-  return fmt::format("{} bytes", thousands(split.bytes));
+                       counted(split.sequences, "file"));
+  return counted(split.bytes, "byte");
 }
 
 }  // namespace
@@ -43,10 +42,11 @@ std::string describe(const Dataset& dataset, std::size_t most_sources) {
   if (!info.split.empty()) out += fmt::format("  {:<8}{}\n", "split", printable(info.split));
   const auto sources = dataset.sources();
   for (std::size_t i = 0; i < std::min(sources.size(), most_sources); ++i)
-    out += fmt::format("  {:<8}{}, {} bytes, sha256 {}\n", i == 0 ? "from" : "", printable(sources[i].name),
-                       thousands(sources[i].bytes), printable(sources[i].sha256));
+    out += fmt::format("  {:<8}{}, {}, sha256 {}\n", i == 0 ? "from" : "", printable(sources[i].name),
+                       counted(sources[i].bytes, "byte"), printable(sources[i].sha256));
   if (sources.size() > most_sources)
-    out += fmt::format("  {:<8}and {} more files\n", "", sources.size() - most_sources);
+    out += fmt::format("  {:<8}and {}\n", "",
+                       counted(std::ssize(sources) - static_cast<std::int64_t>(most_sources), "more file"));
   if (!info.tool_version.empty()) out += fmt::format("  {:<8}{}\n", "by", printable(info.tool_version));
   return out;
 }

@@ -8,6 +8,7 @@
 
 #include "framework/comm/collectives.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "kernels/gemm/blas.h"
 #include "launch/console/host_share.h"
 
@@ -21,10 +22,9 @@ void check_room_for_products() {
     if (rlimit limit = {};
         ::getrlimit(which, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && !kernels::cpu::room_for_products(threads))
       throw user_error(
-          "the limit on {} is {} KiB, which leaves no room for matrix products on {} thread(s), 128 MiB for each; "
-          "raise "
-          "it, or set OMP_NUM_THREADS to fewer threads",
-          name, limit.rlim_cur >> 10, threads);
+          "the limit on {} is {} KiB, which leaves no room for matrix products on {}, 128 MiB for each; raise it, or set "
+          "OMP_NUM_THREADS to fewer threads",
+          name, limit.rlim_cur >> 10, counted(threads, "thread"));
 }
 
 void add_device_option(CLI::App& command, DeviceOption& option) {

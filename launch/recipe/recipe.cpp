@@ -7,6 +7,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/files/first_bytes.h"
 #include "framework/core/text/printable.h"
+#include "launch/recipe/installed_recipes.h"
 #include "launch/recipe/recipe_aliases.h"
 #include "launch/recipe/recipe_checks.h"
 #include "launch/recipe/recipe_reader.h"
@@ -20,6 +21,10 @@ namespace fs = std::filesystem;
 std::string read_text(const std::string& path, const std::string& prefix) {
   if (path.empty()) throw user_error("{}'' names no file; give the file of a recipe", prefix);
   std::error_code ignored;
+  if (const std::string own = (fs::path(path) / "recipe.yaml").string(); fs::is_regular_file(own, ignored))
+    throw user_error(
+        "{}{} is the directory of a run; give its recipe, {}, and to continue that run also --run {} --resume", prefix,
+        printable(path), printable(own), printable(path));
   if (fs::is_directory(path, ignored))
     throw user_error("{}{} is a directory; give the file of a recipe", prefix, printable(path));
   std::ifstream in(path, std::ios::binary);
@@ -92,7 +97,8 @@ Recipe resolve(const std::string& text, const std::string& name, const fs::path&
 
 }  // namespace
 
-Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+Recipe read_recipe(const std::string& name, const std::vector<std::string>& overrides) {
+  const std::string path = find_recipe(name);
   return resolve(read_text(path, ""), path, fs::path(path).parent_path(), overrides, Origin::author);
 }
 

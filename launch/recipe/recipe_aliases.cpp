@@ -1,6 +1,7 @@
 #include "launch/recipe/recipe_aliases.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "launch/recipe/recipe_writer.h"
 
@@ -20,7 +21,7 @@ constexpr Meaning meanings[] = {
     {"optimizer", "optim"},
     {"parallel", "distributed"},
     {"name", "run_name"},
-    {"data.path", "file dataset"},
+    {"data.path", "file dataset data"},
     {"data.context",
      "seq_len seq_length sequence_length max_seq_len max_length context_length context_size block_size n_ctx"},
     {"data.kind", "type"},
@@ -64,7 +65,7 @@ constexpr Meaning meanings[] = {
     {"train.evaluate_every", "eval_every eval_steps eval_interval"},
     {"train.evaluate_windows", "eval_iters"},
     {"train.hang_seconds", "timeout"},
-    {"optimizer.kind", "name type"},
+    {"optimizer.kind", "name type optimizer"},
     {"optimizer.shard", "zero fsdp sharded"},
     {"parallel.sequence_ranks", "sequence_parallel context_parallel"},
 };
@@ -86,18 +87,28 @@ std::string section_of(const std::string& key) {
   return dot == std::string::npos ? "" : key.substr(0, dot);
 }
 
-// A key that belongs to another section, such as lr in `optimizer`.
-std::string elsewhere(const std::string& word, const std::string& section) {
+bool is_nested(const std::string& key) { return section_of(key).find('.') != std::string::npos; }
+
+bool may_have(const Setting& recipe, const std::string& key) {
+  return !is_nested(key) || find_setting(recipe, section_of(key)) != nullptr;
+}
+
+const std::vector<std::string>& all_keys() {
   static const std::vector<std::string> keys = [] {
     RecipeWriter writer;
     Recipe any;
     visit_recipe(writer, any);
     return writer.keys();
   }();
-  const auto found = std::find_if(keys.begin(), keys.end(), [&](const std::string& key) {
-    return key.ends_with("." + word) && section_of(key) != section;
+  return keys;
+}
+
+// A key that belongs to another section, such as lr in `optimizer`.
+std::string elsewhere(const std::string& word, const std::string& section, const Setting& recipe) {
+  const auto found = std::ranges::find_if(all_keys(), [&](const std::string& key) {
+    return key.ends_with("." + word) && section_of(key) != section && may_have(recipe, key);
   });
-  return found == keys.end() ? "" : *found;
+  return found == all_keys().end() ? "" : *found;
 }
 
 }  // namespace
@@ -116,10 +127,28 @@ void rename_keys(Setting& root) {
   }
 }
 
-std::string meant_key(const std::string& word, const std::string& section, const std::vector<std::string>& known) {
+std::string as_key(std::string word) {
+  for (char& c : word) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return word;
+}
+
+std::string key_of_option(const std::string& word) {
+  const std::string name = as_key(word);
+  std::vector<std::string> found;
+  for (const std::string& key : all_keys())
+    if (!is_nested(key) && key.substr(key.rfind('.') + 1) == name) found.push_back(key);
+  if (found.size() == 1) return found.front();
+  for (const Meaning& m : meanings)
+    if (!is_nested(m.key) && std::ranges::find(all_keys(), m.key) != all_keys().end() && has_word(m, name))
+      return m.key;
+  return "";
+}
+
+std::string meant_key(const std::string& word, const std::string& section, const std::vector<std::string>& known,
+                      const Setting& recipe) {
   const Meaning* other = nullptr;
   for (const Meaning& m : meanings) {
-    if (!has_word(m, word)) continue;
+    if (!has_word(m, word) || !may_have(recipe, m.key)) continue;
     const std::string key = m.key, own = key.substr(key.rfind('.') + 1);
     if (section_of(key) != section)
       other = other == nullptr ? &m : other;
@@ -130,7 +159,7 @@ std::string meant_key(const std::string& word, const std::string& section, const
   if (!near.empty()) return near;
   if (other != nullptr) return other->key;
   const bool nested = section.find('.') != std::string::npos;  // too deep for a key of another section
-  return nested ? "" : elsewhere(word, section);
+  return nested ? "" : elsewhere(word, section, recipe);
 }
 
 }  // namespace longstride

@@ -153,25 +153,30 @@ void check_stages(RecipeChecker& check, const Recipe& r) {
 // Rows of a stream continue where they were, and so does what a model remembers of them: neither their length nor their
 // number may change. Learning rates, windows and micro-batches may.
 void check_stages_of_streams(RecipeChecker& check, const Recipe& r) {
+  const char* advice = r.model->remembers() ? "remove it from the stages" : "remove one of them";
   const auto any = [&](auto&& changes) { return std::any_of(r.train.stages.begin(), r.train.stages.end(), changes); };
   if (any([&](const Stage& stage) { return stage.context != r.data.context; }))
     check.refuse("data.order",
-                 "data.order is streams, but train.stages changes the context that a row continues from; remove one of "
-                 "them");
+                 "data.order is streams, but train.stages changes the context that a row continues from; {}", advice);
   else if (any([&](const Stage& stage) {
              return stage.global_batch > 0 && stage.global_batch != r.train.global_batch;
            }))
-    check.refuse(
-        "data.order",
-        "data.order is streams, but train.stages changes global_batch, the number of rows that continue; remove "
-        "one of them");
+    check.refuse("data.order",
+                 "data.order is streams, but train.stages changes global_batch, the number of rows that continue; {}",
+                 advice);
 }
 
 // A stream is read in order, at one context, by whole rows.
 void check_order(RecipeChecker& check, const Recipe& r) {
   if (!check.none_in({"data.order", "data.kind", "model"})) return;
   const bool streams = r.data.order == DataOrder::streams;
-  if (streams && (r.data.kind == DataKind::cifar10 || r.data.kind == DataKind::images))
+  const bool pictures = r.data.kind == DataKind::cifar10 || r.data.kind == DataKind::images;
+  if (pictures && r.model->remembers())
+    return check.refuse("data.kind",
+                        "data.kind is {}, but this model remembers what its rows have read before, and pictures are "
+                        "whole sequences; choose another model, or text or sound",
+                        r.data.kind == DataKind::cifar10 ? "cifar10" : "images");
+  if (streams && pictures)
     check.refuse("data.order", "data.order is streams, but pictures are whole sequences; set data.order: windows");
   if (streams && check.none_in({"train.stages", "data.context"})) check_stages_of_streams(check, r);
   if (!r.model->remembers()) return;

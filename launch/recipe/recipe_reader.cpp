@@ -69,7 +69,7 @@ void RecipeReader::explain_unknown() {
       mistakes_.add("", fmt::format("{}: {} was renamed to {}", value.where, dotted(key), now));
       continue;
     }
-    const std::string meant = meant_key(key, at.name, at.known);
+    const std::string meant = meant_key(key, at.name, at.known, root_);
     mistakes_.add(
         "", fmt::format("{}: unknown key '{}'{}; {}", value.where, shown(key), at.name.empty() ? "" : " in " + at.name,
                         meant.empty() ? fmt::format("choose from {}", fmt::join(at.known, ", "))
@@ -145,13 +145,13 @@ void RecipeReader::text(const std::string& key, std::string& value, Need need) {
 
 // Which keys are listed may depend on a choice (model.kind), so the first visit makes it too. For a misspelt choice it
 // takes the nearest, and the second visit reports the mistake.
-void RecipeReader::option(const std::string& key, std::size_t& chosen, Need need,
-                          const std::vector<std::string>& names) {
+void RecipeReader::option(const std::string& key, std::size_t& chosen, Need need, const std::vector<std::string>& names,
+                          const OtherWords& words) {
   const Setting* s = take(key, need);
   if (listing_) s = stack_.back().map->find(key);
   if (s == nullptr) return;
   auto index = index_in(names, s->scalar);
-  if (!index && !listing_) refuse_choice(*s, dotted(key), names, {});
+  if (!index && !listing_) refuse_choice(*s, dotted(key), names, words);
   if (!index) index = index_in(names, nearest(s->scalar, names));
   if (index) chosen = *index;
 }
@@ -225,7 +225,7 @@ void RecipeReader::refuse_choice(const Setting& s, const std::string& name, cons
   const std::string near = s.kind == Setting::Kind::scalar ? nearest(s.scalar, names) : "";
   std::string hint = near.empty() ? "" : "; did you mean '" + near + "'?";
   for (const auto& [word, meaning] : words)
-    if (s.scalar == word) hint = "; " + word + " is " + meaning;
+    if (as_key(s.scalar) == word) hint = "; " + word + " is " + meaning;
   must_be(s, name, fmt::format("{}{}", fmt::join(names, " or "), hint));
 }
 

@@ -34,7 +34,8 @@ class RecipeReader : public SettingsVisitor {
   void real(const std::string& key, double& value, Need need, const Range& range) override;
   void flag(const std::string& key, bool& value, Need need) override;
   void text(const std::string& key, std::string& value, Need need) override;
-  void option(const std::string& key, std::size_t& chosen, Need need, const std::vector<std::string>& names) override;
+  void option(const std::string& key, std::size_t& chosen, Need need, const std::vector<std::string>& names,
+              const OtherWords& words) override;
   void options(const std::string& key, std::vector<std::size_t>& chosen, Need need,
                const std::vector<std::string>& names, const OtherWords& words) override;
   void maps(const std::string& key, std::size_t count, Need need, const std::function<void(std::size_t)>& resize,

@@ -5,6 +5,19 @@
 namespace longstride {
 namespace {
 
+// Words of other programs, and of people, for what is chosen here.
+const OtherWords data_words = {
+    {"text", "bytes"},      {"txt", "bytes"},   {"image", "images"}, {"pictures", "images"}, {"picture", "images"},
+    {"imagenet", "images"}, {"sound", "audio"}, {"music", "audio"},  {"wav", "audio"},       {"cifar", "cifar10"}};
+const OtherWords precision_words = {{"float32", "fp32"},  {"f32", "fp32"},     {"float", "fp32"}, {"tf32", "fp32"},
+                                    {"bfloat16", "bf16"}, {"float16", "fp16"}, {"f16", "fp16"},   {"half", "fp16"},
+                                    {"mixed", "bf16"},    {"amp", "bf16"},     {"float8", "fp8"}};
+const OtherWords schedule_words = {{"wsd", "warmup_stable_decay"},
+                                   {"trapezoidal", "warmup_stable_decay"},
+                                   {"noam", "reciprocal_sqrt"},
+                                   {"inverse_sqrt", "reciprocal_sqrt"},
+                                   {"none", "constant"}};
+
 namespace sizes {
 constexpr Range steps{1, 1e9, false, false, "a positive whole number"};
 constexpr Range batch{1, 1 << 20, false, false, "a positive whole number"};
@@ -18,7 +31,8 @@ void visit_data(SettingsVisitor& v, DataConfig& c) {
            Choices<DataKind>{{"bytes", DataKind::bytes},
                              {"cifar10", DataKind::cifar10},
                              {"images", DataKind::images},
-                             {"audio", DataKind::audio}});
+                             {"audio", DataKind::audio}},
+           data_words);
   v.field("path", c.path, Need::required);
   v.field("context", c.context, Need::required, ranges::positions);
   v.field("cross_files", c.cross_files, Need::optional);
@@ -33,7 +47,7 @@ void visit_model(SettingsVisitor& v, std::shared_ptr<ModelConfig>& c) {
   std::size_t kind = 0;
   while (kinds[kind].first != c->kind()) ++kind;
   const std::size_t before = kind;
-  v.choice("kind", kind, Need::required, kinds);
+  v.choice("kind", kind, Need::required, kinds, models_of_kinds());
   if (kind != before) c = model_kinds()[kind]();
   c->visit(v);
 }
@@ -57,7 +71,8 @@ void visit_train(SettingsVisitor& v, TrainConfig& c) {
            Choices<kernels::ScheduleKind>{{"cosine", kernels::ScheduleKind::cosine},
                                           {"constant", kernels::ScheduleKind::constant},
                                           {"warmup_stable_decay", kernels::ScheduleKind::warmup_stable_decay},
-                                          {"reciprocal_sqrt", kernels::ScheduleKind::reciprocal_sqrt}});
+                                          {"reciprocal_sqrt", kernels::ScheduleKind::reciprocal_sqrt}},
+           schedule_words);
   v.field("lr_floor", c.lr_floor, Need::optional, ranges::not_negative_real);
   v.field("decay_steps", c.decay_steps, Need::optional, ranges::not_negative);
   v.field("decay_from", c.decay_from, Need::optional, ranges::not_negative);
@@ -74,7 +89,8 @@ void visit_train(SettingsVisitor& v, TrainConfig& c) {
                               {"fp32", Precision::fp32},
                               {"bf16", Precision::bf16},
                               {"fp16", Precision::fp16},
-                              {"fp8", Precision::fp8}});
+                              {"fp8", Precision::fp8}},
+           precision_words);
   v.choice(
       "residual", c.residual, Need::optional,
       Choices<Precision>{{"automatic", Precision::automatic}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}});

@@ -45,7 +45,8 @@ class RecipeWriter : public SettingsVisitor {
   void real(const std::string& key, double& v, Need, const Range&) override { leaf(key, fmt::format("{}", v)); }
   void flag(const std::string& key, bool& v, Need) override { leaf(key, v ? "true" : "false"); }
   void text(const std::string& key, std::string& v, Need) override { leaf(key, quoted(v)); }
-  void option(const std::string& key, std::size_t& chosen, Need, const std::vector<std::string>& names) override {
+  void option(const std::string& key, std::size_t& chosen, Need, const std::vector<std::string>& names,
+              const OtherWords&) override {
     leaf(key, names.at(chosen));
   }
   void options(const std::string& key, std::vector<std::size_t>& chosen, Need, const std::vector<std::string>& names,

@@ -98,10 +98,11 @@ class Builder : public YAML::EventHandler {
   std::string at(const YAML::Mark& mark) const { return place(name_, mark); }
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
     if (!tag.empty() && tag != "?" && tag != "!")
-      throw user_error("{}: this has the tag {}; recipes have no tags", at(mark), shown(tag));
+      throw user_error("{}: this has the tag {}; recipes have no tags, so remove it", at(mark), shown(tag));
   }
   Setting leaf(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, Setting::Kind kind) {
-    if (anchor != 0) throw user_error("{}: this is an anchor; recipes have no anchors or aliases", at(mark));
+    if (anchor != 0)
+      throw user_error("{}: this is an anchor; recipes have no anchors or aliases, so remove it", at(mark));
     if (++values_ > most_values)
       throw user_error("{}: more than {} values; this is not a recipe", at(mark), most_values);
     Setting s;
@@ -128,7 +129,7 @@ class Builder : public YAML::EventHandler {
     if (top.setting.kind == Setting::Kind::list) {
       top.setting.items.push_back(std::move(s));
     } else if (!top.has_key) {
-      if (s.kind != Setting::Kind::scalar) throw user_error("{}: a key must be a word", s.where);
+      if (s.kind != Setting::Kind::scalar) throw user_error("{}: a key must be a word, as in layers: 12", s.where);
       if (const Setting* first = top.setting.find(s.scalar))
         throw user_error("{}: the key '{}' is given twice, first at {}; remove one", s.where, shown(s.scalar),
                          first->where);
@@ -149,6 +150,17 @@ class Builder : public YAML::EventHandler {
   std::size_t values_ = 0;
 };
 
+// The first line that a tab indents, of the first `last`; 0: none.
+std::size_t line_with_tab(const std::string& text, std::size_t last) {
+  std::istringstream lines(text);
+  std::string line;
+  for (std::size_t at = 1; at <= last && std::getline(lines, line); ++at) {
+    const std::size_t first = std::min(line.find_first_not_of(" \t"), line.size());
+    if (line.find('\t') < first && line[first] != '#') return at;
+  }
+  return 0;
+}
+
 Setting parse(const std::string& text, const std::string& name) {
   if (text.size() > largest_file)
     throw user_error("{}: has more than {} bytes, the most a recipe can have", name, largest_file);
@@ -162,9 +174,12 @@ Setting parse(const std::string& text, const std::string& name) {
     Setting root = builder.take();
     Builder second(name);
     if (parser.HandleNextDocument(second))
-      throw user_error("{}: holds more than one YAML document; a recipe is one", name);
+      throw user_error("{}: holds more than one YAML document; a recipe is one, so remove what follows the line ---",
+                       name);
     return root;
   } catch (const YAML::Exception& e) {
+    if (const std::size_t line = line_with_tab(text, static_cast<std::size_t>(e.mark.line + 2)); line > 0)
+      throw user_error("{}: is indented with a tab, which YAML does not allow; use spaces", place(name, line));
     throw user_error("{}: not YAML: {}", place(name, e.mark), printable(e.msg));  // yaml-cpp may quote half a character
   }
 }
@@ -307,7 +322,10 @@ void apply_override(Setting& root, const std::string& assignment) {
   std::string rest = assignment.substr(0, equals);
   for (;;) {
     if (at->kind != Setting::Kind::map && at->kind != Setting::Kind::null)
-      throw user_error("{}: '{}' is a key below a value that has no keys", where, rest);
+      throw user_error(
+          "{}: '{}' is a key below a value that has no keys; name a key of a section, as in --set "
+          "model.layers=12",
+          where, rest);
     at->kind = Setting::Kind::map;
     const std::size_t dot = rest.find('.');
     const std::string key = rest.substr(0, dot);

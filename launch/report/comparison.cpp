@@ -64,7 +64,7 @@ std::string results(const std::vector<RunFacts>& runs, const std::vector<std::st
     const RunFacts& facts = runs[i];
     const auto rate = facts.history.tokens_per_second();
     rows += row("td", {key(i, names[i]), html_text(facts.recipe.name),
-                       fmt::format("{:.2f} M", static_cast<double>(facts.model->parameters().count()) / 1e6),
+                       in_millions(static_cast<double>(facts.model->parameters().count())),
                        thousands(facts.recipe.data.context),
                        thousands(facts.state.step) + " / " + thousands(facts.recipe.train.steps),
                        rate_text(static_cast<double>(facts.state.tokens_seen)), facts.passes(),

@@ -63,7 +63,7 @@ std::string rates_of_stages(const TrainConfig& t) {
 }
 
 std::string schedule_text(const TrainConfig& t) {
-  std::string text = t.warmup > 0 ? fmt::format("{:g} after {} steps of warmup", t.peak(), thousands(t.warmup))
+  std::string text = t.warmup > 0 ? fmt::format("{:g} after {} of warmup", t.peak(), counted(t.warmup, "step"))
                                   : fmt::format("{:g} from the first step", t.peak());
   switch (t.schedule) {
     case kernels::ScheduleKind::cosine:
@@ -71,7 +71,8 @@ std::string schedule_text(const TrainConfig& t) {
     case kernels::ScheduleKind::constant:
       return text + ", then constant";
     case kernels::ScheduleKind::warmup_stable_decay:
-      return text + fmt::format(", to {:g} in the last {} steps", t.lr_floor, thousands(t.steps_of_decay()));
+      return text + fmt::format(", to {:g} in the last {}", t.lr_floor,
+                                t.steps_of_decay() == 1 ? "step" : counted(t.steps_of_decay(), "step"));
     case kernels::ScheduleKind::reciprocal_sqrt:
       return text + fmt::format(", from step {} on with its reciprocal square root", thousands(t.first_of_decay()));
   }
@@ -137,7 +138,7 @@ std::string Report::headline() {
     out += card(fmt::format("{:.3f}", history_.evaluations.back().bits_per_byte), "bits per byte, valid");
   else if (!history_.steps.empty())
     out += card(fmt::format("{:.3f}", history_.steps.back().bits_per_byte), "bits per byte, training");
-  out += card(fmt::format("{:.1f} M", static_cast<double>(model_->parameters().count()) / 1e6), "parameters");
+  out += card(in_millions(static_cast<double>(model_->parameters().count())), "parameters");
   out += card(thousands(state_.step) + " / " + thousands(recipe_.train.steps), "steps");
   out += card(rate_text(static_cast<double>(state_.tokens_seen)), "bytes seen");
   if (!passes_.empty()) out += card(passes_, "passes over train");

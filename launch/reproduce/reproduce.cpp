@@ -25,6 +25,7 @@
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
 #include "launch/console/json_output.h"
+#include "launch/recipe/installed_recipes.h"
 #include "launch/report/run_history.h"
 #include "launch/reproduce/earlier_results.h"
 #include "launch/reproduce/reproduction.h"
@@ -315,17 +316,17 @@ void Reproduction::write() const {
   std::error_code error;
   fs::create_directories(output_, error);
   const PaperTable whole = whole_table();
-  const std::string base = (fs::path(output_) / options_.table).string(), text = markdown(whole);
+  const std::string base = (fs::path(output_) / options_.table).string();
   nlohmann::ordered_json out = json(whole);
-  write_file_atomically(base + ".md", text);
+  write_file_atomically(base + ".md", markdown(whole));
   write_file_atomically(base + ".json", out.dump(2) + "\n");
   if (options_.json) {
     out["files"] = {base + ".md", base + ".json"};
     out["stopped"] = interrupted_ ? "signal" : out_of_time_ ? "time" : "";
     return print_json(out);
   }
-  std::fputs(text.c_str(), stdout);
-  fmt::print("\n{}.md and {}.json\n", base, base);
+  std::fputs(terminal_table(whole).c_str(), stdout);
+  fmt::print("\n{}.md has all columns, and {}.json the same for programs\n", base, base);
 }
 
 void Reproduction::run() {
@@ -395,6 +396,7 @@ void add_reproduce(CLI::App& app, Session& session) {
   add_device_option(*reproduce, o->device);
   add_json_option(*reproduce, o->json);
   reproduce->callback([o, reproduce, &session] {
+    o->recipes = find_recipe(o->recipes);
     check_scale(*reproduce, o->scale);
     check_same_on_ranks(given_options(*reproduce, {"--data", "--recipes", "--json"}), *session.comm);
     Reproduction(*o, session).run();

@@ -17,18 +17,16 @@ const char* const titles[] = {"", "bits per byte on four datasets", "time per it
 
 std::string name_of(Scale scale) { return scale == Scale::paper ? "paper" : scale == Scale::smoke ? "smoke" : "speed"; }
 
-std::string million(double count) { return fmt::format("{:.1f} M", count / 1e6); }
-
 std::string evidence_text(const Measured& m) {
   switch (m.evidence) {
     case Evidence::none:
       return "none: " + m.note;
     case Evidence::speed:
-      return fmt::format("speed only, {} steps", m.steps);
+      return "speed only, " + counted(m.steps, "step");
     case Evidence::toy:
-      return fmt::format("toy size, {} steps", m.steps);
+      return "toy size, " + counted(m.steps, "step");
     case Evidence::short_run:
-      return fmt::format("short run, {} steps, {:.2g}% of the tokens", m.steps,
+      return fmt::format("short run, {}, {:.2g}% of the tokens", counted(m.steps, "step"),
                          100 * static_cast<double>(m.tokens) / static_cast<double>(m.published_tokens));
     case Evidence::full_run:
       return "full run";
@@ -63,7 +61,7 @@ std::vector<std::string> cells(const PaperTable& table, const TableRow& row) {
     out.push_back(cell(speedup.paper, "{:.2f}"));
     out.push_back(cell(speedup.measured, "{:.2f}"));
   }
-  out.push_back(fmt::format("{} / {}", million(paper.parameters), million(static_cast<double>(m.parameters))));
+  out.push_back(fmt::format("{} / {}", in_millions(paper.parameters), in_millions(static_cast<double>(m.parameters))));
   out.push_back(m.tokens > 0 ? fmt::format("{:.3g}", static_cast<double>(m.tokens)) : "");
   out.push_back(hours_cell(m));
   out.push_back(evidence_text(m));
@@ -79,12 +77,28 @@ std::vector<std::string> head(const PaperTable& table) {
   return out;
 }
 
+// Columns that are as wide as their cells need, the first and the last on the left.
+std::string aligned(const std::vector<std::vector<std::string>>& lines) {
+  std::vector<std::size_t> widths(lines.front().size(), 0);
+  for (const auto& line : lines)
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  std::string out;
+  for (const auto& line : lines) {
+    out += fmt::format("{:<{}}", line.front(), widths.front());
+    for (std::size_t i = 1; i + 1 < line.size(); ++i) out += fmt::format("  {:>{}}", line[i], widths[i]);
+    out += "  " + line.back();
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += '\n';
+  }
+  return out;
+}
+
 std::string legend(const PaperTable& table) {
   std::string out;
   for (const TableRow& row : table.rows) {
     const Measured& m = row.measured;
     if (m.evidence == Evidence::none) continue;
-    std::string what = fmt::format("{} on {} rank(s) of {}", m.precision, m.ranks, m.device);
+    std::string what = fmt::format("{} on {} of {}", m.precision, counted(m.ranks, "rank"), m.device);
     if (!m.data.empty()) what += ", data " + m.data;
     if (m.bits_per_byte)
       what += fmt::format(", {} bytes of {} scored{}", thousands(m.scored), m.split,
@@ -174,6 +188,36 @@ std::string markdown(const PaperTable& table) {
   const std::string notes = legend(table);
   if (!notes.empty()) out += "\n" + notes;
   return out + costs(table);
+}
+
+// Short names of rows, and headings as "bits/byte, paper" in two lines. Parameters, tokens and hours would make lines
+// wider than a terminal.
+std::string terminal_table(const PaperTable& table) {
+  std::vector<std::vector<std::string>> lines(2);
+  std::string notes;
+  const auto columns = head(table);
+  const auto chosen = [&](const std::vector<std::string>& cells, auto&& add) {
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      if (i + 4 < cells.size() || i + 1 == cells.size()) add(cells[i]);
+  };
+  chosen(columns, [&](const std::string& heading) {
+    const std::size_t comma = heading.find(", ");
+    lines[0].push_back(comma == heading.npos ? "" : heading.substr(0, comma));
+    lines[1].push_back(comma == heading.npos ? heading : heading.substr(comma + 2));
+  });
+  for (const TableRow& row : table.rows) {
+    chosen(cells(table, row), [&, line = lines.size()](const std::string& cell) {
+      lines.resize(line + 1);
+      lines[line].push_back(cell);
+    });
+    const std::string& name = table.number == 3 ? row.paper.label : row.paper.key;  // table 3 scores one run six times
+    lines.back().front() = name;
+    if (row.measured.evidence == Evidence::none) lines.back().back() = "none";
+    if (!row.measured.note.empty()) notes += fmt::format("{}: {}\n", name, row.measured.note);
+  }
+  return fmt::format("Table {}: {}\n{}\n{}{}{}", table.number, titles[table.number],
+                     table.scale == Scale::smoke ? "At toy size, which says nothing about the paper's figures.\n" : "",
+                     aligned(lines), notes.empty() ? "" : "\n", notes);
 }
 
 nlohmann::ordered_json json(const PaperTable& table) {

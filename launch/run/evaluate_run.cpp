@@ -53,7 +53,8 @@ EvaluationConfig config_of(const LoadedRun& run, const Model& model, const Evalu
   if (!model.states().empty()) {
     if (request.spread)
       throw user_error(
-          "--spread cannot be used with this model, which reads a split in order and remembers what it has read");
+          "--spread cannot be used with this model, which reads a split in order and remembers what it has read; "
+          "leave it out");
     config.batch = config.streams = request.batch > 0 ? request.batch : 1;
   }
   return config;

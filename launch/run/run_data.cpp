@@ -104,6 +104,9 @@ void check_found(const std::string& path, const std::string& remedy) {
 
 std::shared_ptr<const Dataset> open_fitting(const LoadedRun& run, const std::string& path) {
   auto dataset = Dataset::open(path);
+  if (const DataKind kind = dataset->info().kind; kind != run.recipe.data.kind)
+    throw user_error("{}: holds {}, but the run was trained on {}; choose data of that kind, or a run of this one",
+                     printable(path), name_of(kind), name_of(run.recipe.data.kind));
   check_fits(*dataset, run.recipe.data);
   const DataRecord now = form_of(*dataset);
   for (const char* name : {"geometry", "rate", "encoding"})

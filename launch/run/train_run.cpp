@@ -198,6 +198,13 @@ std::string mirror_of(const TrainRequest& request) {
   return (fs::path(request.recipe.train.mirror) / (run.has_filename() ? run : run.parent_path()).filename()).string();
 }
 
+// A small model's memory is not 0.00 GiB.
+std::string size_text(std::int64_t bytes) {
+  constexpr double mib = 1 << 20;
+  return gib(bytes) >= 0.1 ? fmt::format("{:.2f} GiB", gib(bytes))
+                           : fmt::format("{:.2f} MiB", static_cast<double>(bytes) / mib);
+}
+
 // Every rank calls it; rank 0 prints what the run is and where it runs. `recompute`: the planner's choice, if any.
 void announce(const Recipe& recipe, Model& model, const Dataset& dataset, Communicator& comm, Device device,
               const std::string& run, const std::optional<RecomputeChoice>& recompute) {
@@ -209,29 +216,25 @@ void announce(const Recipe& recipe, Model& model, const Dataset& dataset, Commun
   const Batching batching = divide_batch(recipe.train, ranks);
   const ParallelConfig& parallel = recipe.train.parallel;
   const auto line = [](const char* name, const std::string& value) { spdlog::info("  {:<12}{}", name, value); };
-  spdlog::info("{}: {:.1f} M parameters, context {}, {} steps of {} sequences", recipe.name,
-               static_cast<double>(model.parameters().count()) / 1e6, recipe.data.context, recipe.train.steps,
-               recipe.train.global_batch);
-  line("ranks", fmt::format("{} on {} node(s), {} in {}", ranks, nodes,
+  spdlog::info("{}: {} parameters, context {}, {} of {}", recipe.name,
+               in_millions(static_cast<double>(model.parameters().count())), recipe.data.context,
+               counted(recipe.train.steps, "step"), counted(recipe.train.global_batch, "sequence"));
+  line("ranks", fmt::format("{} on {}, {} in {}", ranks, counted(nodes, "node"),
                             device == Device::cpu ? "the CPU" : "a GPU each, " + device_info().name,
                             name_of(resolved(recipe.train.precision, device))));
   const Passes passes = passes_of(recipe, dataset.size("train").bytes);
   line("data", passes.text());
   if (ranks > 1) line("links", links);
-  line("batch",
-       fmt::format(
-           "{} sequences: {} {} x {} x micro-batches of {}", recipe.train.global_batch, ranks / batching.sequence_ranks,
-           batching.sequence_ranks > 1 ? fmt::format("group(s) of {} ranks", batching.sequence_ranks) : "rank(s)",
-           batching.accumulation(), batching.micro));
+  line("batch", fmt::format("{}: {}", counted(recipe.train.global_batch, "sequence"), text_of(batching, ranks)));
   if (ranks > 1)
     line("exchange", fmt::format("gradients in {}, {} the backward pass{}",
-                                 kernels::name_of(gradient_type(recipe.train, device)), overlapped ? "during" : "after",
+                                 precision_text(gradient_type(recipe.train, device)), overlapped ? "during" : "after",
                                  parallel.shard ? ", the optimizer's state divided between ranks" : ""));
   if (recompute) line("recompute", recompute->text);
-  line("memory", fmt::format("{:.2f} GiB per rank: parameters {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations "
-                             "{:.2f}",
-                             gib(plan.on_device()), gib(plan.parameters), gib(plan.gradients + plan.exchange),
-                             gib(plan.optimizer + plan.average), gib(plan.activations)));
+  line("memory",
+       fmt::format("{} per rank: parameters {}, gradients {}, optimizer {}, activations {}",
+                   size_text(plan.on_device()), size_text(plan.parameters), size_text(plan.gradients + plan.exchange),
+                   size_text(plan.optimizer + plan.average), size_text(plan.activations)));
   for (const std::string& warning : {passes.warning(), stride_of_other_pictures(recipe, model)})
     if (!warning.empty()) spdlog::warn("{}", warning);
   if (device == Device::cuda && device_info().major == 9 && plan.compute != Dtype::f32)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "datasets/data_config.h"
+#include "framework/models/model.h"
 #include "framework/models/model_config.h"
 #include "framework/train/metrics/event_file.h"
 
@@ -16,6 +17,9 @@ struct SampleForm {
   Geometry geometry;      // of pictures
   std::int64_t rate = 0;  // of sound, samples per second
 };
+
+// UserError about --length if the model cannot draw as many bytes.
+void check_sample_length(const Model& model, std::int64_t length);
 
 // All pictures side by side in rows of `across`.
 void write_grid(const std::string& path, const std::vector<std::vector<std::uint8_t>>& samples, std::int64_t across,

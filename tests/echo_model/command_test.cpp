@@ -118,10 +118,10 @@ TEST_F(EchoCommand, WhatCannotRememberIsRefusedInASentence) {
       "larger split, or lower train.global_batch");
   expect_refused({"eval", "run", "--windows", "2", "--spread"},
                  "--spread cannot be used with this model, which reads a split in order and remembers what it has "
-                 "read");
-  expect_refused(
-      {"eval", "run", "--memory", "8"},
-      "--memory cannot be used with this model, which has no memory of a length that an evaluation could set");
+                 "read; leave it out");
+  expect_refused({"eval", "run", "--memory", "8"},
+                 "--memory cannot be used with this model, which has no memory of a length that an evaluation could "
+                 "set; leave it out");
 }
 
 TEST_F(EchoCommand, AResumedRunKeepsItsRows) {

@@ -259,21 +259,24 @@ TEST(EvaluatedMemory, ATableThatIsTooShortNeedsAClampUnlessItsLastRowHasLearnedT
 TEST(EvaluatedMemory, WhatTheMechanismLacksIsRefused) {
   EXPECT_EQ(refusal_of(house_toy(), {{}, 5}),
             "--clamp cannot be used with this model, whose scores have no table of distances (model.distance.table is "
-            "none)");
+            "none); leave it out");
   for (const std::int64_t length : {0, 13})
     EXPECT_EQ(refusal_of(compressive_toy(), {length, {}}),
               fmt::format("--memory is {}, but before a compressed memory must be a positive multiple of the context "
-                          "of 12, because whole segments leave it",
-                          length));
+                          "of 12, because whole segments leave it; choose {}",
+                          length, length == 0 ? 12 : 24));
   EXPECT_EQ(refusal_of(compressive_toy(), {48, {}}), "");
   EXPECT_EQ(refusal_of(compressive_toy(), {{}, {}, 3}),
             "--compressed is 3, but must be at least 4, the rows that a segment becomes");
   EXPECT_EQ(refusal_of(compressive_toy(), {{}, {}, std::int64_t{1} << 40}),
             "--compressed is 1099511627776, but must be at most 16777191 rows");
   EXPECT_EQ(refusal_of(transformer_xl_toy(), {{}, {}, 8}),
-            "--compressed cannot be used with this model, which has no compressed memory (model.memory.compressed)");
-  EXPECT_EQ(refusal_of(toy_config(), {{}, {}, 8}),
-            "--compressed cannot be used with this model, which has no compressed memory that an evaluation could set");
+            "--compressed cannot be used with this model, which has no compressed memory (model.memory.compressed); "
+            "leave it out");
+  EXPECT_EQ(
+      refusal_of(toy_config(), {{}, {}, 8}),
+      "--compressed cannot be used with this model, which has no compressed memory that an evaluation could set; leave "
+      "it out");
   EXPECT_EQ(refusal_of(house_toy(), {(1 << 23) + 1, {}}), "--memory is 8388609, but must be at most 8388608 positions");
   DistanceToy wide = house_toy();
   wide.context = 10000000;

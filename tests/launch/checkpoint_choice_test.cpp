@@ -103,7 +103,7 @@ TEST_F(CheckpointChosen, CommandsReadTheLastUnlessTheyAreToldOtherwise) {
   const CommandResult drawn = run({"sample", "run", "--checkpoint", "2", "--output", "drawn"});
   EXPECT_NE(drawn.out.find("from step 2: drawn\n"), std::string::npos) << drawn.out << drawn.err;
   const CommandResult shown = run({"attention", "run", "--checkpoint", "3", "--output", "shown"});
-  EXPECT_NE(shown.out.find("picture(s) of step 3, "), std::string::npos) << shown.out << shown.err;
+  EXPECT_NE(shown.out.find(" pictures of step 3, "), std::string::npos) << shown.out << shown.err;
 }
 
 TEST_F(CheckpointChosen, AChoiceThatThereIsNotIsRefusedWithThoseThereAre) {

@@ -154,10 +154,10 @@ TEST_F(Command, WhatCannotBeTrainedIsRefused) {
                  "shorten data.context");
   expect_refused({"train", "r.yaml", "--set", "train.precision=bf16", "--run", "a"},
                  "train.precision is bf16, which needs a GPU, and this runs on the CPU; use --set "
-                 "train.precision=fp32");
+                 "train.precision=automatic");
   expect_refused({"train", "r.yaml", "--set", "train.precision=fp8", "--run", "a"},
                  "train.precision is fp8, which needs a GPU, and this runs on the CPU; use --set "
-                 "train.precision=fp32");
+                 "train.precision=automatic");
   for (const char* command : {"train", "eval"})
     expect_refused({command, std::string(command) == "train" ? "r.yaml" : "run", "--device", "gpu"},
                    built_with_cuda()
@@ -265,7 +265,10 @@ TEST_F(Command, BenchTimesGenerationWithoutDataOrARun) {
   EXPECT_NEAR(json.at("bytes_per_second").get<double>(), 60 / json.at("seconds").get<double>(), 1);
   EXPECT_GT(json.at("cache_bytes").get<int>(), 0);
   EXPECT_NE(run({"bench", "sample", "r.yaml", "--length", "4"}).out.find("bytes/s"), std::string::npos);
-  expect_refused({"bench", "sample", "r.yaml", "--length", "65"}, "--length is 65, but the model's context is 64");
+  expect_refused(
+      {"bench", "sample", "r.yaml", "--length", "65"},
+      "--length is 65, but the model's context is 64; choose at most that, or a model that remembers what it has read "
+      "(model.memory)");
 }
 
 TEST_F(Command, SamplesAreDrawnAsAskedFor) {
@@ -318,7 +321,10 @@ TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
                  "run: the run keeps no average of its weights (train.ema is 0); use --weights last");
   expect_refused({"eval", "run", "--data", "text.bin"},
                  "text.bin: is not an HDF5 file; make one with `longstride prepare`");
-  expect_refused({"sample", "run", "--length", "65"}, "--length is 65, but the model's context is 64");
+  expect_refused(
+      {"sample", "run", "--length", "65"},
+      "--length is 65, but the model's context is 64; choose at most that, or a model that remembers what it has read "
+      "(model.memory)");
   expect_refused(
       {"sample", "run", "--prompt", "none"},
       "none: cannot be read; --prompt names a file whose bytes every sample begins with, or is - for standard input");
@@ -327,7 +333,8 @@ TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
   expect_refused({"sample", "run", "--complete", "test", "--given", "64"},
                  "--given is 64, but must be below the 64 bytes of a sample");
   expect_refused({"sample", "run", "--complete", "test", "--count", "1000"},
-                 "--count is 1000, but the split 'test' of x.h5 has 3 sequences of 64 bytes to continue");
+                 "--count is 1000, but the split 'test' of x.h5 has 3 sequences of 64 bytes to continue; choose "
+                 "at most that");
   expect_refused({"sample", "run", "--output", "text.bin"},
                  "text.bin: cannot be created (Not a directory); choose another folder with --output");
 }
@@ -380,7 +387,8 @@ TEST_F(Command, ACheckpointCutShortAnywhereIsReportedInOneSentence) {
           damaged_run("cut", file, [&](const std::string& whole) { return whole.substr(0, whole.size() * part / 8); });
       const CommandResult result = run({"eval", name, "--log-level", "error"});
       EXPECT_EQ(result.exit_code, 2) << file << " " << part;
-      EXPECT_EQ(result.err, "longstride: cut: none of its 1 checkpoints is complete; start the run again\n");
+      EXPECT_EQ(result.err,
+                "longstride: cut: none of its checkpoints, of 2, is complete; train it again in another directory\n");
     }
 }
 

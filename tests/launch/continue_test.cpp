@@ -148,7 +148,7 @@ TEST_F(Continued, DataOfAnotherKindIsNotScored) {
   ASSERT_EQ(run({"prepare", "images", "--input", "p.npy", "--size", "4", "--output", "p.h5"}).exit_code, 0);
   for (const char* command : {"eval", "attention"})
     expect_refused({command, "run", "--data", "p.h5", "--split", "train"},
-                   {"p.h5: holds images, but the recipe's data.kind is bytes"});
+                   {"p.h5: holds images, but the run was trained on bytes; choose data of that kind"});
 }
 
 TEST_F(Continued, ADirectoryIsTrainedIntoByOneProcess) {

@@ -13,6 +13,8 @@ grep -qx 'longstride [0-9]*\.[0-9]*\.[0-9]*' <(bin/longstride --version)
 bin/longstride plan share/longstride/recipes/quickstart/text.yaml --device cpu >plan
 grep -q quickstart-text plan
 bin/longstride plan share/longstride/recipes/beyond/text-8min.yaml --device cpu >plan
+(cd / && "$prefix/bin/longstride" plan beyond/text-8min --device cpu) >plan  # found by name, whatever the directory
+grep -q '^recipe .*text-8min' plan
 [ -s share/doc/longstride/README.md ] && [ -n "$(find share/doc/longstride/docs -name '*.md')" ]
 [ -x share/longstride/scripts/slurm.sbatch ]
 [ -x share/longstride/scripts/follow_metrics.py ]

@@ -85,7 +85,8 @@ TEST_F(Malformed, TextThatIsNotARecipe) {
   recipe_refused("- a\n", {"r.yaml:1: ", "a list"});
   recipe_refused("a: &x 1\nb: *x\n", {"r.yaml:1: ", "no anchors or aliases"});
   recipe_refused("a: !!int 3\n", {"r.yaml:1: ", "no tags"});
-  recipe_refused("name: x\n\tdata: y\n", {"r.yaml:2: ", "not YAML"});
+  recipe_refused("name: x\n\tdata: y\n", {"r.yaml:2: ", "indented with a tab", "use spaces"});
+  recipe_refused("name: x\ndata: [y\n", {"r.yaml:3: ", "not YAML"});
   recipe_refused(small + "---\n" + small, {"r.yaml: ", "more than one YAML document"});
   recipe_refused(std::string("\x7f"
                              "ELF\x02\x01\x01\0\0\0",
@@ -101,7 +102,8 @@ TEST_F(Malformed, PathsThatDoNotFit) {
   refused({"show", "pattern", "folder"}, {"folder: holds no checkpoint"});
   refused({"train", "good.yaml", "--set", "data.path=folder"}, {"folder", "directory"});
   for (const char* command : {"eval", "sample"})
-    for (const auto& [run, what] : {std::pair("nowhere", "there is no such run"), {"words", "holds no checkpoint"}})
+    for (const auto& [run, what] :
+         {std::pair("nowhere", "there is no such run"), {"words", "is a file; give the directory of a run"}})
       refused({command, run}, {run, what});
   refused({"info", "nowhere.h5"}, {"nowhere.h5"});
   refused({"info", "folder"}, {"folder", "directory"});

@@ -324,9 +324,9 @@ TEST(Plan, ForAGpuCountsTheLowPrecisionCopyAndTheLibrariesInOneBlock) {
     return nlohmann::json::parse(r.out);
   };
   const auto cpu = planned("cpu", "automatic"), narrow = planned("gpu", "automatic"), wide = planned("gpu", "fp32");
-  EXPECT_EQ(cpu.at("compute"), "f32");
+  EXPECT_EQ(cpu.at("compute"), "fp32");
   EXPECT_EQ(narrow.at("compute"), "bf16");
-  EXPECT_EQ(wide.at("compute"), "f32");
+  EXPECT_EQ(wide.at("compute"), "fp32");
   const auto bytes = [](const nlohmann::json& plan, const char* key) {
     return plan.at("bytes_per_rank").at(key).get<std::int64_t>();
   };

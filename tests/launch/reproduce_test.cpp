@@ -64,7 +64,8 @@ TEST_F(Reproduced, EveryRowOfTheTableIsTrainedAndScored) {
   EXPECT_NEAR(rows[1].at("paper").at("times_dense").get<double>(), 1.31 / 0.55, 1e-9);
   EXPECT_NEAR(rows[5].at("paper").at("times_dense").get<double>(), 0.54 / 0.38, 1e-9);
   EXPECT_EQ(result.out.find("full run"), std::string::npos);
-  EXPECT_NE(result.out.find("| enwik8 (12,288 context), fixed | 0.99 |"), std::string::npos) << result.out;
+  EXPECT_NE(text_of(*dir / "runs/reproduce-smoke/table2.md").find("| enwik8 (12,288 context), fixed | 0.99 |"),
+            std::string::npos);
 }
 
 TEST_F(Reproduced, RowsOfOneTrainingShareItsRun) {
@@ -187,7 +188,18 @@ TEST(Reproduce, WithoutDataTheTableSaysSo) {
   EXPECT_EQ(result.err.substr(result.err.rfind("longstride:")),
             "longstride: no row of table1 could be run: data/cifar10.h5 does not exist; make it with `longstride "
             "prepare`, or give --data\n");
-  EXPECT_NE(result.out.find("none: data/enwik8.h5 does not exist"), std::string::npos) << result.out;
+  EXPECT_NE(text_of(dir / "runs/reproduce-paper/table1.md").find("none: data/enwik8.h5 does not exist"),
+            std::string::npos);
+  // In a terminal, columns instead of Markdown, and why below.
+  EXPECT_EQ(result.out.find('|'), std::string::npos) << result.out;
+  const std::string blanks(18, ' '), narrow(8, ' '), wide(11, ' ');
+  EXPECT_NE(result.out.find(blanks + "  bits/byte  " + narrow + "  s/iteration\n" +
+                            "row                     paper  measured        paper  measured  evidence\n" +
+                            "cifar10-strided          2.80  " + narrow + "  " + wide + "  " + narrow + "  none\n"),
+            std::string::npos)
+      << result.out;
+  EXPECT_NE(result.out.find("enwik8-fixed: data/enwik8.h5 does not exist; make it with"), std::string::npos)
+      << result.out;
   const CommandResult unknown = reproduce(dir.path(), {"table1", "--row", "enwik8"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_EQ(unknown.err,

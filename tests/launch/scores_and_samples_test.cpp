@@ -80,7 +80,7 @@ TEST_F(ScoresAndSamples, TextIsPrintedByteForByteAndKept) {
   const CommandResult drawn = run_well({"sample", "run"});
   EXPECT_EQ(drawn.out.size(), 64U);
   EXPECT_EQ(drawn.out, sample_file(0));
-  EXPECT_NE(drawn.err.find("1 sample(s) of 64 bytes at temperature 1 from step 2: run/samples\n"), std::string::npos)
+  EXPECT_NE(drawn.err.find("1 sample of 64 bytes at temperature 1 from step 2: run/samples\n"), std::string::npos)
       << drawn.err;
 }
 
@@ -107,7 +107,7 @@ TEST_F(ScoresAndSamples, OlderSamplesOfTheRunAreReplaced) {
 
 TEST_F(ScoresAndSamples, AFolderThatIsNamedTakesThePlaceOfThePrint) {
   const CommandResult drawn = run_well({"sample", "run", "--output", "drawn"});
-  EXPECT_EQ(drawn.out, "1 sample(s) of 64 bytes at temperature 1 from step 2: drawn\n");
+  EXPECT_EQ(drawn.out, "1 sample of 64 bytes at temperature 1 from step 2: drawn\n");
   EXPECT_EQ(text_of(*dir / "drawn/sample-000.txt").size(), 64U);
 }
 
@@ -194,6 +194,15 @@ TEST_F(ScoresAndSamples, ATerminalIsShownEscapeSequencesAsText) {
       run_well({"sample", "run", "--prompt", "colour", "--length", "16"}).out.starts_with("\x1b[31mred\ttab\n"));
 }
 
+// A counter's line ends before the result begins.
+TEST_F(ScoresAndSamples, OnATerminalTheCounterAndTheResultHaveLinesOfTheirOwn) {
+  for (const auto& [arguments, result] :
+       {std::pair(" attention run --output drawn-on", "drawn-on: "), {" eval run", "x.h5, "}}) {
+    const std::string shown = on_terminal("cd " + dir->path() + " && " + LONGSTRIDE_COMMAND + arguments + " 2>&1");
+    EXPECT_NE(shown.find(std::string("\x1b[K\r\n") + result), std::string::npos) << shown;
+  }
+}
+
 TEST_F(ScoresAndSamples, APromptOfTextIsForRunsOnText) {
   std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (40, 4, 4, 3), }";
   header.resize(117, ' ');
@@ -223,12 +232,12 @@ TEST_F(ScoresAndSamples, EveryScoreIsKeptInTheRun) {
 }
 
 TEST_F(ScoresAndSamples, AModelWithoutAMemoryRefusesAnother) {
-  expect_refused(
-      {"eval", "run", "--memory", "64"},
-      "--memory cannot be used with this model, which has no memory of a length that an evaluation could set");
-  expect_refused(
-      {"eval", "run", "--clamp", "64"},
-      "--clamp cannot be used with this model, which has no distances with a limit that an evaluation could set");
+  expect_refused({"eval", "run", "--memory", "64"},
+                 "--memory cannot be used with this model, which has no memory of a length that an evaluation could "
+                 "set; leave it out");
+  expect_refused({"eval", "run", "--clamp", "64"},
+                 "--clamp cannot be used with this model, which has no distances with a limit that an evaluation could "
+                 "set; leave it out");
 }
 
 TEST_F(ScoresAndSamples, TheSameAnswerIsKeptOnce) {
@@ -402,7 +411,7 @@ TEST_F(Remembering, WhatAMemoryCannotBeIsRefused) {
   EXPECT_EQ(run({"eval", "run", "--compressed", "0"}).exit_code, 2);
   expect_refused({"eval", "run", "--compressed", "8"},
                  "--compressed cannot be used with this model, which has no compressed memory "
-                 "(model.memory.compressed)");
+                 "(model.memory.compressed); leave it out");
 }
 
 // Settings that the other run lacks cannot be set to what they were there.
@@ -441,7 +450,9 @@ train: {steps: 1, global_batch: 2, lr: 1.0e-3, warmup: 1}
   const CommandResult trained = run({"train", "windows.yaml", "--run", "windows"});
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   EXPECT_EQ(run({"sample", "windows", "--quiet"}).out.size(), 32U);
-  expect_refused({"sample", "windows", "--length", "33"}, "--length is 33, but the model's context is 32");
+  expect_refused({"sample", "windows", "--length", "33"},
+                 "--length is 33, but the model's context is 32; choose at most that, or a model that remembers what "
+                 "it has read (model.memory)");
 }
 
 // The survey's recipe of the Compressive Transformer at toy size: a segment that has left the memory is four rows.

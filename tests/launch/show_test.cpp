@@ -325,7 +325,8 @@ TEST(ShowPattern, ARunIsShownWithItsLearnedSpans) {
       "longstride: --spans is learned, but r.yaml is a recipe; give the directory of a run, or --spans longest\n");
   write_text(dir / "none.yaml", recipe_of(remembering[0]));
   EXPECT_EQ(refusal({"show", "pattern", "none.yaml", "--spans", "longest"}),
-            "longstride: --spans is longest, but the heads of none.yaml learn no spans (model.distance.span)\n");
+            "longstride: --spans is longest, but the heads of none.yaml learn no spans (model.distance.span); leave it "
+            "out\n");
 }
 
 class AttentionOfARun : public ::testing::Test {
@@ -412,7 +413,8 @@ TEST_F(AttentionOfARun, WithoutAMemoryThereIsNothingBefore) {
   const CommandResult refused = run_command({"attention", "plain", "--before", "1"}, dir->path());
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_EQ(refused.err,
-            "longstride: --before is 1, but this model remembers nothing of the text before its context\n");
+            "longstride: --before is 1, but this model remembers nothing of the text before its context; leave it "
+            "out\n");
 }
 
 TEST_F(AttentionOfARun, AMemoryFarLongerThanTheContextIsDrawnInLongerLines) {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "datasets/formats/wav.h"
 #include "framework/core/device/device.h"
 #include "tests/launch/command.h"
 #include "tests/recipe/recipe_texts.h"
@@ -134,6 +135,96 @@ TEST_F(Values, WhatASampleCannotHave) {
           "--precision is bf16, which needs a GPU, and this runs on the CPU; leave --precision out");
   refused({"bench", "sample", "r.yaml", "--count", "9000000000000000000"}, "--count: ");
   EXPECT_FALSE(fs::exists(*dir / "run/samples"));
+}
+
+// A mistake and what its message advises. Each advice is one that works.
+TEST_F(Values, MistakesOfACommandLineSayWhatToDoInstead) {
+  const struct {
+    Words arguments;
+    const char* words;
+  } mistakes[] = {
+      {{"train", "r.yaml", "--steps", "3"},
+       "there is no option '--steps'; it is a key of the recipe: --set train.steps=3; see longstride train --help"},
+      {{"train", "r.yaml", "--lr=0.001"},
+       "there is no option '--lr'; it is a key of the recipe: --set train.lr=0.001;"},
+      {{"plan", "r.yaml", "--batch-size", "8"},
+       "there is no option '--batch-size'; it is a key of the recipe: --set train.global_batch=8;"},
+      {{"train", "r.yaml", "--data", "x.h5"},
+       "there is no option '--data'; it is a key of the recipe: --set data.path=x.h5;"},
+      {{"train", "r.yaml", "--n-layer"},
+       "there is no option '--n-layer'; it is a key of the recipe: --set "
+       "model.layers=VALUE;"},
+      {{"train", "r.yaml", "--resum"}, "there is no option '--resum' (did you mean '--resume'?);"},
+      {{"eval", "run", "--lr", "1"}, "there is no option '--lr'"},
+      {{"train", "run"},
+       "run is the directory of a run; give its recipe, run/recipe.yaml, and to continue that run also --run run "
+       "--resume"},
+      {{"eval", "r.yaml"},
+       "r.yaml: is a file; give the directory of a run that has saved a checkpoint, such as runs/mine"},
+      {{"eval", "run", "--data", "sound.h5"},
+       "sound.h5: holds audio, but the run was trained on bytes; choose data of that kind, or a run of this one"},
+      {{"sample", "run", "--length", "65"},
+       "--length is 65, but the model's context is 64; choose at most that, or a model that remembers what it has read "
+       "(model.memory)"},
+      {{"help", "trian"}, "there is no command 'trian'; choose from prepare, info, "},
+      {{"help", "prepare", "text"}, "there is no command 'text'; choose from bytes, cifar10, images, audio"},
+      {{"plan", "tab.yaml"}, "tab.yaml:2: is indented with a tab, which YAML does not allow; use spaces"},
+  };
+  write_text(*dir / "tab.yaml", "data:\n\tkind: bytes\n");
+  const std::vector<float> sound(20000, 0.5F);
+  for (const char* name : {"a.wav", "b.wav", "c.wav"}) write_wav(*dir / name, sound, 8000);
+  const CommandResult made = run({"prepare", "audio", "--input", "a.wav", "--valid-input", "b.wav", "--test-input",
+                                  "c.wav", "--rate", "8000", "--output", "sound.h5"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  for (const auto& [arguments, words] : mistakes) refused(arguments, words);
+  const CommandResult continued = run({"train", "run/recipe.yaml", "--run", "run", "--resume"});
+  EXPECT_EQ(continued.exit_code, 0) << continued.err;
+}
+
+TEST_F(Values, AFinishedRunThatIsResumedSaysHowToTrainItFurther) {
+  const CommandResult done = run({"train", "r.yaml", "--run", "run", "--resume"});
+  EXPECT_EQ(done.exit_code, 0);
+  const std::string words = "run: has done all of its 2 steps; to train it further, add ";
+  const std::size_t at = done.err.find(words);
+  ASSERT_NE(at, std::string::npos) << done.err;
+  EXPECT_EQ(done.err.substr(at + words.size()), "--resume-changed --set train.steps=4\n");
+  fs::copy(*dir / "run", *dir / "further", fs::copy_options::recursive);
+  const CommandResult further =
+      run({"train", "r.yaml", "--run", "further", "--resume-changed", "--set", "train.steps=4"});
+  EXPECT_EQ(further.exit_code, 0) << further.err;
+}
+
+TEST_F(Values, HelpOfACommandIsWhatItsOptionPrints) {
+  for (const Words& command : {Words{}, Words{"train"}, Words{"prepare", "bytes"}}) {
+    Words help = {"help"}, option = command;
+    help.insert(help.end(), command.begin(), command.end());
+    option.emplace_back("--help");
+    const CommandResult shown = run(help);
+    EXPECT_EQ(shown.exit_code, 0) << shown.err;
+    EXPECT_EQ(shown.out, run(option).out);
+  }
+}
+
+// An installed program finds its recipes, whatever the directory.
+TEST_F(Values, InstalledRecipesAreFoundByName) {
+  for (const char* folder : {"prefix/bin", "prefix/share/longstride"}) fs::create_directories(*dir / folder);
+  fs::copy(LONGSTRIDE_SOURCE_DIR "/recipes", *dir / "prefix/share/longstride/recipes", fs::copy_options::recursive);
+  fs::copy_file(LONGSTRIDE_COMMAND, *dir / "prefix/bin/longstride");
+  const auto installed = [](const std::string& arguments) {
+    const std::string line = "cd / && OMP_NUM_THREADS=1 " + (*dir / "prefix/bin/longstride ") + arguments;
+    const int status = std::system((line + " >" + (*dir / "shown") + " 2>&1").c_str());
+    return CommandResult{WEXITSTATUS(status), text_of(*dir / "shown"), ""};
+  };
+  for (const char* name :
+       {"recipes/quickstart/text.yaml", "quickstart/text.yaml", "quickstart/text", "beyond/text-8min"}) {
+    const CommandResult planned = installed(std::string("plan --device cpu --peak-tflops 1 ") + name);
+    EXPECT_EQ(planned.exit_code, 0) << planned.out;
+    EXPECT_NE(planned.out.find(std::string(name) + ": is taken from "), std::string::npos) << planned.out;
+  }
+  const CommandResult none = installed("plan quickstart/txt");
+  EXPECT_EQ(none.exit_code, 2);
+  const CommandResult rows = installed("reproduce table1 --row none --output " + (*dir / "rows"));
+  EXPECT_NE(rows.out.find("choose from cifar10-strided"), std::string::npos) << rows.out;
 }
 
 // Memory used to be allocated for all of them.

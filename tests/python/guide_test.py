@@ -37,8 +37,8 @@ class Guide(unittest.TestCase):
         with temporary_folder() as folder:
             (folder / "text.bin").write_bytes(noise(6000))
             (folder / "data").mkdir()
-            command("prepare", "bytes", "--input", "text.bin", "--output", "data/file.h5", folder=folder)
-            data = {"kind": "bytes", "context": 128, "path": "data/file.h5"}
+            command("prepare", "bytes", "--input", "text.bin", "--output", "data/mine.h5", folder=folder)
+            data = {"kind": "bytes", "context": 128, "path": "data/mine.h5"}
             attention = {"integration": "merged", "parts": ["local", "column"], "stride": 8}
             write_recipe(folder / "r.yaml", data, {"attention": attention, "dropout": 0.1})
             command("train", "r.yaml", "--run", "runs/mine", "--device", "cpu", folder=folder)

@@ -54,7 +54,8 @@ const Edit edits[] = {
     {"summary: 2", "summary: {a: 2}",
      "r.yaml:12: model.attention.summary is a map, but must be a whole number or a list of them"},
     // choices
-    {"kind: bytes", "kind: text", "r.yaml:2: data.kind is text, but must be bytes or cifar10 or images or audio"},
+    {"kind: bytes", "kind: text",
+     "r.yaml:2: data.kind is text, but must be bytes or cifar10 or images or audio; text is bytes"},
     {"kind: bytes", "kind: byte",
      "r.yaml:2: data.kind is byte, but must be bytes or cifar10 or images or audio; did you mean 'bytes'?"},
     {"integration: merged", "integration: merge",
@@ -64,7 +65,18 @@ const Edit edits[] = {
      "r.yaml:10: model.attention.parts is an empty list, but must be a list of at least one of dense, local, column, "
      "fixed_block, fixed_summary"},
     {"kind: decoder", "kind: transformer_xl",
-     "r.yaml:4: model.kind is transformer_xl, but must be decoder or sparse_transformer"},
+     "r.yaml:4: model.kind is transformer_xl, but must be decoder or sparse_transformer; transformer_xl is kind: "
+     "decoder "
+     "with model.distance and model.memory, as in recipes/survey/text-8min-transformer-xl.yaml"},
+    {"kind: decoder", "kind: Longformer",
+     "r.yaml:4: model.kind is Longformer, but must be decoder or sparse_transformer; longformer is kind: decoder with "
+     "model.distance.window, as in recipes/survey/text-8min-longformer.yaml"},
+    {"lr: 1.0e-3", "lr: 1.0e-3\n  precision: bfloat16",
+     "r.yaml:17: train.precision is bfloat16, but must be automatic or fp32 or bf16 or fp16 or fp8; bfloat16 is bf16"},
+    {"lr: 1.0e-3", "lr: 1.0e-3\n  schedule: wsd",
+     "r.yaml:17: train.schedule is wsd, but must be cosine or constant or warmup_stable_decay or reciprocal_sqrt; wsd "
+     "is "
+     "warmup_stable_decay"},
     // keys together
     {"heads: 2", "heads: 3", "r.yaml:7: model.heads is 3, but must divide model.width, 16"},
     {"heads: 2", "heads: 2\n  key_ratio: 0.3",
@@ -213,15 +225,16 @@ TEST(RecipeErrors, YamlsCornerCasesAreRefused) {
       {"# nothing but a comment\n", "r.yaml:1: a recipe is a map of name, data, model and train, but this is empty"},
       {"- a\n- b\n", "r.yaml:1: a recipe is a map of name, data, model and train, but this is a list"},
       {"just words\n", "r.yaml:1: a recipe is a map of name, data, model and train, but this is just words"},
-      {small + "---\n" + small, "r.yaml: holds more than one YAML document; a recipe is one"},
-      {"a: &x 1\nb: *x\n", "r.yaml:1: this is an anchor; recipes have no anchors or aliases"},
-      {"a: &x [1]\n", "r.yaml:1: this is an anchor; recipes have no anchors or aliases"},
+      {small + "---\n" + small,
+       "r.yaml: holds more than one YAML document; a recipe is one, so remove what follows the line ---"},
+      {"a: &x 1\nb: *x\n", "r.yaml:1: this is an anchor; recipes have no anchors or aliases, so remove it"},
+      {"a: &x [1]\n", "r.yaml:1: this is an anchor; recipes have no anchors or aliases, so remove it"},
       {small + "<<: {name: x}\n",
        "r.yaml:18: unknown key '<<'; choose from name, reproduces, unpublished, data, model, train, optimizer, "
        "parallel"},
-      {"a: !!int 3\n", "r.yaml:1: this has the tag tag:yaml.org,2002:int; recipes have no tags"},
-      {"a: !mine {b: 3}\n", "r.yaml:1: this has the tag !mine; recipes have no tags"},
-      {"? [a, b]\n: c\n", "r.yaml:1: a key must be a word"},
+      {"a: !!int 3\n", "r.yaml:1: this has the tag tag:yaml.org,2002:int; recipes have no tags, so remove it"},
+      {"a: !mine {b: 3}\n", "r.yaml:1: this has the tag !mine; recipes have no tags, so remove it"},
+      {"? [a, b]\n: c\n", "r.yaml:1: a key must be a word, as in layers: 12"},
       {std::string("name: \0x\n", 9), "r.yaml: holds zero bytes; a recipe is YAML text"},
       {"name: x\ndata: \xff\n", "r.yaml:2: byte 0xff is not UTF-8; a recipe is YAML text"},
       {"name: \xe2\x82", "r.yaml:1: byte 0xe2 is not UTF-8; a recipe is YAML text"},
@@ -234,10 +247,14 @@ TEST(RecipeErrors, YamlsCornerCasesAreRefused) {
 // The text after "not YAML" comes from the library.
 TEST(RecipeErrors, WhatIsNotYamlIsRefusedWithItsLine) {
   const std::pair<std::string, std::string> cases[] = {
-      {"name: x\n\tdata: y\n", "r.yaml:2: not YAML: "}, {"name: \"x", "r.yaml:1: not YAML: "},
-      {"name: [x, y\n", "r.yaml:2: not YAML: "},        {"name: x\n  data: y\n", "r.yaml:2: not YAML: "},
-      {"name: {x: y]\n", "r.yaml:1: not YAML: "},       {"%YAML 3.0\n---\nname: x\n", "r.yaml:1: not YAML: "},
-      {"name: \"\\q\"\n", "r.yaml:1: not YAML: "},      {"name: @x\n", "r.yaml:1: not YAML: "},
+      {"name: x\n\tdata: y\n", "r.yaml:2: is indented with a tab, which YAML does not allow; use spaces"},
+      {"name: \"x", "r.yaml:1: not YAML: "},
+      {"name: [x, y\n", "r.yaml:2: not YAML: "},
+      {"name: x\n  data: y\n", "r.yaml:2: not YAML: "},
+      {"name: {x: y]\n", "r.yaml:1: not YAML: "},
+      {"%YAML 3.0\n---\nname: x\n", "r.yaml:1: not YAML: "},
+      {"name: \"\\q\"\n", "r.yaml:1: not YAML: "},
+      {"name: @x\n", "r.yaml:1: not YAML: "},
   };
   for (const auto& [text, error] : cases) {
     EXPECT_EQ(error_of(text).substr(0, error.size()), error);
@@ -249,7 +266,7 @@ TEST(RecipeErrors, WhatIsNotYamlIsRefusedWithItsLine) {
 TEST(RecipeErrors, HugeDocumentsAreRefusedEarly) {
   std::string bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n";
   for (char c = 'b'; c < 'k'; ++c) bomb += fmt::format("{0}: &{0} [*{1}, *{1}, *{1}, *{1}, *{1}]\n", c, char(c - 1));
-  EXPECT_EQ(error_of(bomb), "r.yaml:1: this is an anchor; recipes have no anchors or aliases");
+  EXPECT_EQ(error_of(bomb), "r.yaml:1: this is an anchor; recipes have no anchors or aliases, so remove it");
   std::string wide;
   for (int i = 0; i < 50000; ++i) wide += fmt::format("k{}: 1\n", i);
   EXPECT_EQ(error_of(wide), "r.yaml:5000: more than 10000 values; this is not a recipe");

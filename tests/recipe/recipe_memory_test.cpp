@@ -1,4 +1,5 @@
 // Settings of a compressed memory: what must agree, and what has no effect.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "framework/models/decoder/config.h"
@@ -39,11 +40,14 @@ const Edit edits[] = {
      "r.yaml:8: model.positions is data, but only pictures have rows, columns and channels; use none"},
     {"length: 24", "length: 18",
      "r.yaml:11: model.memory.length is 18, but before a compressed memory must be a multiple of data.context, 12, "
-     "because whole segments leave it"},
-    {"rate: 3", "rate: 5", "r.yaml:13: model.memory.rate is 5, but must divide data.context, 12"},
+     "because whole segments leave it; set model.memory.length: 24"},
+    {"rate: 3", "rate: 5",
+     "r.yaml:13: model.memory.rate is 5, but must divide data.context, 12; set model.memory.rate: 4"},
+    {"compressed: 8\n    rate: 3", "compressed: 2\n    rate: 5",
+     "r.yaml:13: model.memory.rate is 5, but must divide data.context, 12; set model.memory.rate: 6"},
     {"    rate: 3\n", "",
      "r.yaml:10: model.memory.rate is 0, but a compressed memory needs the number of rows that become one; set "
-     "model.memory.rate: 3, as in the paper"},
+     "model.memory.rate: 3"},
     {"compressed: 8", "compressed: 3",
      "r.yaml:12: model.memory.compressed is 3, but must be at least data.context / model.memory.rate, 4, the rows that "
      "a segment becomes"},
@@ -72,6 +76,42 @@ const Edit edits[] = {
 TEST(RecipeMemory, EachMistakeHasItsSentence) {
   for (const Edit& edit : edits)
     EXPECT_EQ(user_error_of([&] { parse_recipe(edited(recipe, edit.from, edit.to), "r.yaml"); }), edit.error);
+}
+
+std::string error_of(const std::string& text) {
+  return user_error_of([&] { parse_recipe(text, "r.yaml"); });
+}
+
+// With a context of 64 the rate was to be set to 3, as in the paper, which was then refused.
+TEST(RecipeMemory, ARateThatIsMissingHasAnAdviceThatCanBeFollowed) {
+  const std::string missing = edited(edited(recipe, "context: 12", "context: 64"), "length: 24", "length: 64");
+  for (const int rows : {8, 32, 64}) {
+    const std::string text =
+        edited(edited(missing, "compressed: 8", fmt::format("compressed: {}", rows)), "rate: 3\n", "");
+    const std::string error = error_of(text), advice = "; set model.memory.rate: ";
+    ASSERT_NE(error.find(advice), std::string::npos) << error;
+    const std::string rate = error.substr(error.find(advice) + advice.size());
+    EXPECT_EQ(rate, rows == 8 ? "8" : "2");
+    EXPECT_EQ(user_error_of([&] { parse_recipe(text, "r.yaml", {"model.memory.rate=" + rate}); }), "");
+  }
+}
+
+// Keys of attention in a recipe with a distance term: the section that reads them cannot be added.
+TEST(RecipeMemory, KeysOfTheOtherMechanismAreNotAdvised) {
+  EXPECT_EQ(
+      error_of(edited(recipe, "positions: none", "positions: none\n  integration: merged")).find("model.attention"),
+      std::string::npos);
+  EXPECT_EQ(error_of(edited(recipe, "positions: none", "positions: none\n  window: 8")),
+            "r.yaml:9: unknown key 'window' in model; did you mean 'model.distance.window'?");
+  const std::string both =
+      user_error_of([&] { parse_recipe(recipe, "r.yaml", {"model.attention.integration=merged"}); });
+  EXPECT_NE(both.find("model has both attention, a pattern of the paper, and distance, "), std::string::npos) << both;
+}
+
+TEST(RecipeMemory, IsRefusedForPicturesInOneSentence) {
+  EXPECT_EQ(error_of(edited(edited(recipe, "kind: bytes", "kind: cifar10"), "context: 12", "context: 3072"))
+                .find("set data.order"),
+            std::string::npos);
 }
 
 TEST(RecipeMemory, IsReadAndWritten) {

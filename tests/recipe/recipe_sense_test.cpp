@@ -119,6 +119,12 @@ const Edit edits[] = {
     {"stride: 8", "stride: 65",
      "r.yaml:11: model.attention.stride is 65, but must be at most data.context, 64; set model.attention.stride: 8, "
      "about the square root of the context"},
+    {"stride: 8\n    summary: 2", "stride: 65\n    summary: 20",
+     "r.yaml:11: model.attention.stride is 65, but must be at most data.context, 64; set model.attention.stride: 32, "
+     "about the square root of the context"},
+    {"stride: 8\n    summary: 2", "stride: 65\n    summary: 65",
+     "r.yaml:11: model.attention.stride is 65, but must be at most data.context, 64; lower it and "
+     "model.attention.summary to at most 64"},
     {"parts: [fixed_block, fixed_summary]\n    stride: 8\n    summary: 2",
      "parts: [local, column]\n    stride: 8\n    window: 65",
      "r.yaml:12: model.attention.window is 65, but must be at most data.context, 64; set model.attention.window: 0, "

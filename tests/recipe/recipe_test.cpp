@@ -234,7 +234,7 @@ TEST(Recipe, StagesOfStreamsMaySetLearningRatesWindowsAndMicroBatches) {
   };
   EXPECT_NE(refusal("[{until: 5, global_batch: 8}]")
                 .find("data.order is streams, but train.stages changes global_batch, the number of rows that continue; "
-                      "remove one of them"),
+                      "remove it from the stages"),
             std::string::npos);
   EXPECT_NE(refusal("[{until: 5, window: [1, 2, 3]}]")
                 .find("train.stages.window has 3 values, but must have one for all layers or one for each of "

@@ -186,7 +186,7 @@ TEST_F(CheckpointFaults, NoneWholeIsOneSentence) {
   for (std::int64_t step : {10, 20}) fs::remove(directory_of(run_.path(), step) + "/state.json");
   SmallTraining training;
   EXPECT_EQ(user_error_of([&] { load_newest_checkpoint(run_.path(), training.tensors()); }),
-            run_.path() + ": none of its 2 checkpoints is complete; start the run again");
+            run_.path() + ": none of its checkpoints, of 10 and 20, is complete; train it again in another directory");
 }
 
 TEST_F(CheckpointFaults, NoCheckpointAtAllIsOneSentence) {

@@ -56,9 +56,9 @@ class SettingsVisitor {
   void field(const std::string& key, bool& value, Need need) { flag(key, value, need); }
   void field(const std::string& key, std::string& value, Need need) { text(key, value, need); }
   template <class T>
-  void choice(const std::string& key, T& value, Need need, const Choices<T>& choices) {
+  void choice(const std::string& key, T& value, Need need, const Choices<T>& choices, const OtherWords& words = {}) {
     std::size_t chosen = index_of(value, choices);
-    option(key, chosen, need, names_of(choices));
+    option(key, chosen, need, names_of(choices), words);
     if (chosen < choices.size()) value = choices[chosen].second;
   }
   // Lists of choices, of whole numbers or of maps. A single value needs no brackets; f(visitor, value) visits a map.
@@ -87,8 +87,8 @@ class SettingsVisitor {
   virtual void flag(const std::string& key, bool& value, Need need) = 0;
   virtual void text(const std::string& key, std::string& value, Need need) = 0;
   // An index into names. `names.size()` means none of them, and is not written.
-  virtual void option(const std::string& key, std::size_t& chosen, Need need,
-                      const std::vector<std::string>& names) = 0;
+  virtual void option(const std::string& key, std::size_t& chosen, Need need, const std::vector<std::string>& names,
+                      const OtherWords& words) = 0;
   virtual void options(const std::string& key, std::vector<std::size_t>& chosen, Need need,
                        const std::vector<std::string>& names, const OtherWords& words) = 0;
   // Calls resize(count) when the list is read, then visit(visitor, i) for each of its maps.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 namespace longstride {
@@ -45,7 +46,7 @@ void check_table(SettingsChecker& check, const DecoderConfig& m) {
                  "sinusoid",
                  d.table_dropout);
   if (d.table == DistanceTable::sinusoid && m.width % 2 != 0 && check.none_in({"model.width"}))
-    check.refuse("model.width", "model.width is {}, but sines and cosines need an even one", m.width);
+    check.refuse("model.width", "model.width is {}, but sines and cosines need an even one; choose another", m.width);
 }
 
 const Choices<Compression>& compressions() {
@@ -80,22 +81,33 @@ void check_unused(SettingsChecker& check, const MemoryConfig& m) {
   }
 }
 
+// The divisor of `context` nearest to `wanted` with which a compressed memory of `rows` holds those of a segment.
+std::int64_t fitting_rate(std::int64_t context, std::int64_t rows, std::int64_t wanted) {
+  std::int64_t best = context;
+  for (std::int64_t rate = 1; rate < context; ++rate)
+    if (context % rate == 0 && context / rate <= rows && std::abs(rate - wanted) < std::abs(best - wanted)) best = rate;
+  return best;
+}
+
 // Whole segments leave the memory, whole rows of the compressed memory come of them, and it holds those of one segment.
 void check_compressed(SettingsChecker& check, const MemoryConfig& m, std::int64_t context) {
   check_unused(check, m);
-  if (m.compressed == 0) return;
-  if (m.rate == 0)
-    return check.refuse("model.memory.rate",
-                        "model.memory.rate is 0, but a compressed memory needs the number of rows that become one; set "
-                        "model.memory.rate: 3, as in the paper");
-  if (!check.none_in({"data.context"})) return;
+  if (m.compressed == 0 || !check.none_in({"data.context"})) return;
+  constexpr std::int64_t papers_rate = 3;
   if (m.length % context != 0)
     check.refuse("model.memory.length",
                  "model.memory.length is {}, but before a compressed memory must be a multiple of data.context, {}, "
-                 "because whole segments leave it",
-                 m.length, context);
-  if (context % m.rate != 0)
-    check.refuse("model.memory.rate", "model.memory.rate is {}, but must divide data.context, {}", m.rate, context);
+                 "because whole segments leave it; set model.memory.length: {}",
+                 m.length, context, (m.length + context - 1) / context * context);
+  if (m.rate == 0)
+    check.refuse("model.memory.rate",
+                 "model.memory.rate is 0, but a compressed memory needs the number of rows that become one; set "
+                 "model.memory.rate: {}",
+                 fitting_rate(context, m.compressed, papers_rate));
+  else if (context % m.rate != 0)
+    check.refuse("model.memory.rate",
+                 "model.memory.rate is {}, but must divide data.context, {}; set model.memory.rate: {}", m.rate,
+                 context, fitting_rate(context, m.compressed, m.rate));
   else if (m.compressed < context / m.rate)
     check.refuse("model.memory.compressed",
                  "model.memory.compressed is {}, but must be at least data.context / model.memory.rate, {}, the rows "
@@ -188,7 +200,9 @@ void visit_memory(SettingsVisitor& v, MemoryConfig& c) {
 void check_distance(SettingsChecker& check, const DecoderConfig& m, std::int64_t sequence_ranks) {
   if (!m.distance.given) {
     if (m.memory.length > 0 && check.none_in({"model.memory"}))
-      check.refuse("model.memory", "model.memory is read by attention with model.distance, which this recipe lacks");
+      check.refuse("model.memory",
+                   "model.memory is read by attention with model.distance, which this recipe lacks; remove it, or set "
+                   "model.distance in place of model.attention");
     return;
   }
   if (!check.none_in({"model.distance", "model.memory", "model.heads", "model.layers"})) return;
@@ -213,7 +227,7 @@ void check_distance(SettingsChecker& check, const DecoderConfig& m, std::int64_t
       std::max({m.key_size(), m.value_size(), m.heads}) > most_head_elements)
     check.refuse("model.distance",
                  "model.distance takes up to {} heads of up to {} elements, but this model has {} with keys of {} and "
-                 "values of {}",
+                 "values of {}; change model.heads",
                  most_head_elements, most_head_elements, m.heads, m.key_size(), m.value_size());
   if (sequence_ranks > 1 && check.none_in({"parallel.sequence_ranks"}))
     check.refuse("parallel.sequence_ranks",

@@ -27,7 +27,7 @@ void set_clamp(DistanceConfig& d, std::int64_t clamp) {
   if (d.table == DistanceTable::none)
     throw user_error(
         "--clamp cannot be used with this model, whose scores have no table of distances (model.distance.table is "
-        "none)");
+        "none); leave it out");
   if (clamp > longest_memory)
     throw user_error("--clamp is {}, but must be at most {} positions", clamp, longest_memory);
   if (d.table == DistanceTable::sinusoid) {
@@ -43,7 +43,8 @@ void set_clamp(DistanceConfig& d, std::int64_t clamp) {
 void set_compressed(DecoderConfig& m, std::int64_t rows) {
   if (m.memory.compressed == 0)
     throw user_error(
-        "--compressed cannot be used with this model, which has no compressed memory (model.memory.compressed)");
+        "--compressed cannot be used with this model, which has no compressed memory (model.memory.compressed); leave "
+        "it out");
   const std::int64_t least = m.context / m.memory.rate, most = most_key_rows - m.memory.length - m.context;
   if (rows < least)
     throw user_error("--compressed is {}, but must be at least {}, the rows that a segment becomes", rows, least);
@@ -57,8 +58,8 @@ void set_length(DecoderConfig& m, std::int64_t length) {
   if (m.memory.compressed > 0 && (length == 0 || length % m.context != 0))
     throw user_error(
         "--memory is {}, but before a compressed memory must be a positive multiple of the context of {}, because "
-        "whole segments leave it",
-        length, m.context);
+        "whole segments leave it; choose {}",
+        length, m.context, std::max<std::int64_t>(1, (length + m.context - 1) / m.context) * m.context);
   m.memory.length = length;
 }
 

@@ -115,10 +115,14 @@ void check_key_size(SettingsChecker& check, const DecoderConfig& m) {
 }
 
 void check_mechanism(SettingsChecker& check, const DecoderConfig& m, std::int64_t sequence_ranks) {
-  if (check.none_in({"model.attention", "model.distance"}) && m.attention_given == m.distance.given)
-    check.refuse(m.distance.given ? "model.distance" : "model", "model has {}, but must have one of them: {}",
-                 m.distance.given ? "both attention and distance" : "neither attention nor distance",
-                 m.distance.given ? "remove the other" : "a pattern of the paper, or attention with a distance term");
+  if (m.attention_given && m.distance.given)
+    check.refuse("model.distance",
+                 "model has both attention, a pattern of the paper, and distance, attention with a distance term, but "
+                 "must have one of them; remove every key of the other");
+  else if (!m.attention_given && !m.distance.given && check.none_in({"model.attention", "model.distance"}))
+    check.refuse("model",
+                 "model has neither attention nor distance, but must have one of them: a pattern of the paper, or "
+                 "attention with a distance term");
   check_distance(check, m, sequence_ranks);
 }
 
@@ -144,9 +148,14 @@ void check_unread(SettingsChecker& check, const DecoderConfig& m) {
   }
 }
 
-// The power of two nearest to the square root, as section 4.2 of the paper recommends.
-std::int64_t usual_stride(std::int64_t context) {
-  return std::int64_t{1} << std::llround(0.5 * std::log2(static_cast<double>(context)));
+// The power of two nearest to the square root, as section 4.2 of the paper recommends, or a larger one if a summary
+// needs it; 0 if it would exceed the context.
+std::int64_t usual_stride(const DecoderConfig& m) {
+  std::int64_t stride = std::int64_t{1} << std::llround(0.5 * std::log2(static_cast<double>(m.context)));
+  if (any_part(m.attention, kernels::reads_summary))
+    for (const std::int64_t width : m.attention.summary)
+      while (stride < width) stride *= 2;
+  return stride <= m.context ? stride : 0;
 }
 
 }  // namespace
@@ -250,11 +259,13 @@ void DecoderConfig::check_training(SettingsChecker& check) const {
   check_unread(check, *this);
   if (!check.none_in({"data.context"})) return;
   if (distance.given) return;
-  if (check.none_in({"model.attention.stride"}) && attention.stride > context)
-    check.refuse("model.attention.stride",
-                 "model.attention.stride is {}, but must be at most data.context, {}; set model.attention.stride: {}, "
-                 "about the square root of the context",
-                 attention.stride, context, usual_stride(context));
+  if (check.none_in({"model.attention.stride"}) && attention.stride > context) {
+    const std::int64_t usual = usual_stride(*this);
+    check.refuse("model.attention.stride", "model.attention.stride is {}, but must be at most data.context, {}; {}",
+                 attention.stride, context,
+                 usual > 0 ? fmt::format("set model.attention.stride: {}, about the square root of the context", usual)
+                           : fmt::format("lower it and model.attention.summary to at most {}", context));
+  }
   if (check.none_in({"model.attention.window"}) && attention.window > context)
     check.refuse("model.attention.window",
                  "model.attention.window is {}, but must be at most data.context, {}; set model.attention.window: 0, "

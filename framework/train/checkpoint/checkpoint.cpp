@@ -189,6 +189,8 @@ WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& cho
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
   if (std::error_code error; steps.empty() && fs::status(run, error).type() == fs::file_type::not_found)
     throw user_error("{}: there is no such run; give the directory of one that has saved a checkpoint", run);
+  if (std::error_code error; steps.empty() && fs::is_regular_file(run, error))
+    throw user_error("{}: is a file; give the directory of a run that has saved a checkpoint, such as runs/mine", run);
   if (steps.empty()) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
   Skipped skipped;
   std::vector<std::int64_t> wanted = {choice.step};
@@ -210,7 +212,8 @@ WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& cho
   if (choice.kind == CheckpointChoice::Kind::step) return whole_of_step(run, choice.step, steps, depth);
   if (found) return *found;
   if (choice.kind == CheckpointChoice::Kind::last)
-    throw user_error("{}: none of its {} checkpoints is complete; start the run again", run, steps.size());
+    throw user_error("{}: none of its checkpoints, of {}, is complete; train it again in another directory", run,
+                     listed(steps));
   throw user_error("{}: no checkpoint that has a validation loss is complete; choose from {}", run, listed(steps));
 }
 

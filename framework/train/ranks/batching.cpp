@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {
@@ -12,12 +13,13 @@ Batching divide(const StepShape& shape, const ParallelConfig& config, int ranks,
   Batching b;
   b.sequence_ranks = static_cast<int>(config.sequence_ranks);
   if (ranks % b.sequence_ranks != 0)
-    throw user_error("parallel.sequence_ranks is {}, which does not divide {} ranks; choose a divisor or other ranks",
-                     b.sequence_ranks, ranks);
+    throw user_error("parallel.sequence_ranks is {}, which does not divide {}; choose a divisor or other ranks",
+                     b.sequence_ranks, counted(ranks, "rank"));
   const int groups = ranks / b.sequence_ranks;
   if (shape.rows % groups != 0)
-    throw user_error("{}.global_batch is {}, which {} {} do not divide; choose a multiple of {} or other ranks",
-                     section, shape.rows, groups, b.sequence_ranks > 1 ? "groups of ranks" : "ranks", groups);
+    throw user_error(
+        "{}.global_batch is {}, which {} do not divide; choose a multiple of {} or other ranks", section, shape.rows,
+        b.sequence_ranks > 1 ? counted(groups, "group of ranks", "groups of ranks") : counted(groups, "rank"), groups);
   b.per_rank = shape.rows / groups;
   if (b.sequence_ranks > 1 && shape.micro_rows > 1)
     throw user_error(
@@ -27,10 +29,8 @@ Batching divide(const StepShape& shape, const ParallelConfig& config, int ranks,
   const std::int64_t whole = b.sequence_ranks > 1 ? 1 : b.per_rank;
   b.micro = shape.micro_rows > 0 ? std::min(shape.micro_rows, whole) : whole;
   if (b.per_rank % b.micro != 0)
-    throw user_error(
-        "{}.micro_batch is {}, which does not divide the {} sequences of each of {} ranks; choose a "
-        "divisor of {}",
-        section, b.micro, b.per_rank, ranks, b.per_rank);
+    throw user_error("{}.micro_batch is {}, which does not divide the {} of each of {}; choose a divisor of {}",
+                     section, b.micro, counted(b.per_rank, "sequence"), counted(ranks, "rank"), b.per_rank);
   return b;
 }
 
@@ -42,6 +42,14 @@ Batching divide_batch(const TrainConfig& config, int ranks) {
 
 Batching divide_batch(const StepShape& shape, const ParallelConfig& config, int ranks) {
   return divide(shape, config, ranks, "train.stages");
+}
+
+std::string text_of(const Batching& b, int ranks) {
+  const int groups = ranks / b.sequence_ranks;
+  const std::string who = b.sequence_ranks == 1
+                              ? counted(ranks, "rank")
+                              : fmt::format("{} of {} ranks", counted(groups, "group"), b.sequence_ranks);
+  return fmt::format("{} x {} x micro-batches of {}", who, b.accumulation(), b.micro);
 }
 
 }  // namespace longstride

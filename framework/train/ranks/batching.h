@@ -1,6 +1,7 @@
 // How a global batch is divided between ranks.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "framework/train/stages.h"
 
@@ -25,5 +26,8 @@ struct Batching {
 Batching divide_batch(const TrainConfig& config, int ranks);
 // The same for the rows of a step; messages are about a stage's.
 Batching divide_batch(const StepShape& shape, const ParallelConfig& config, int ranks);
+
+// "2 ranks x 4 x micro-batches of 1": how `ranks` ranks do a step.
+std::string text_of(const Batching& batching, int ranks);
 
 }  // namespace longstride

@@ -32,6 +32,11 @@ Precision resolved(Precision precision, Device device) {
   return computes_in_16_bits(device) ? Precision::bf16 : Precision::fp32;
 }
 
+std::string precision_text(Dtype type) {
+  const std::string name = kernels::name_of(type);
+  return name.starts_with("f") ? "fp" + name.substr(1) : name;
+}
+
 const char* name_of(Precision precision) {
   switch (precision) {
     case Precision::automatic:
@@ -53,7 +58,7 @@ Dtype compute_type(Precision precision, Device device) {
   if (exact == Precision::fp32) return Dtype::f32;
   if (!computes_in_16_bits(device))
     throw user_error(
-        "train.precision is {}, which needs a GPU, and this runs on the CPU; use --set train.precision=fp32",
+        "train.precision is {}, which needs a GPU, and this runs on the CPU; use --set train.precision=automatic",
         name_of(exact));
   return exact == Precision::fp16 ? Dtype::f16 : Dtype::bf16;
 }

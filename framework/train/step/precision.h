@@ -11,6 +11,8 @@ namespace longstride {
 // automatic: bf16 on a GPU, fp32 on the CPU.
 Precision resolved(Precision precision, Device device);
 const char* name_of(Precision precision);
+// The same names for a type that is computed in: fp32, not f32.
+std::string precision_text(Dtype type);
 
 // The type of activations inside a branch and of the weights that matrix products read: bf16 with fp8, which is a
 // matter of products alone. UserError for a type that the CPU does not support.

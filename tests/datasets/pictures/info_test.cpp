@@ -30,7 +30,7 @@ TEST(InfoPicture, ShowsThePicturesOfEverySplitInTheirOrder) {
   prepare_images(config, to(folder / "x.h5"));
   const Outcome outcome = info(folder, "");
   EXPECT_EQ(outcome.code, 0) << outcome.text;
-  EXPECT_NE(outcome.text.find("sheet.png: 14 pictures of 2 split(s)\n"), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find("sheet.png: 14 pictures of 2 splits\n"), std::string::npos) << outcome.text;
   const Picture sheet = read_sheet(folder / "sheet.png");
   constexpr std::size_t tile = 64, gap = 2, band_gap = 12, width = 12 * (tile + gap) - gap;
   EXPECT_EQ(sheet.columns, static_cast<std::int64_t>(width));
@@ -55,7 +55,7 @@ TEST(InfoPicture, ReducesLargePicturesAndShowsAtMost96) {
   config.side = 160;
   prepare_images(config, to(folder / "x.h5"));
   const Outcome outcome = info(folder, "");
-  EXPECT_NE(outcome.text.find("sheet.png: 96 pictures of 1 split(s)\n"), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find("sheet.png: 96 pictures of 1 split\n"), std::string::npos) << outcome.text;
   const Picture sheet = read_sheet(folder / "sheet.png");
   EXPECT_EQ(sheet.rows, 8 * 130 - 2);
   EXPECT_EQ(sheet.columns, 12 * 130 - 2);
