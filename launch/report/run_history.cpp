@@ -138,13 +138,13 @@ RunHistory read_history(const std::string& run) {
 std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
   std::vector<KeptEvaluation> kept;
   for (const Line& line : objects_in(evaluations_file(run)))
-    kept.push_back({line.whole("step"), line.text("split"), line.text("data"), line.text("weights"),
-                    line.text("sha256"), line.whole("min_context"), line.whole("max_windows"), line.whole("bytes"),
-                    line.number("bits_per_byte"), line.whole("windows"),
-                    line.has("spread") && line.at("spread") == true,
-                    EvaluatedMemory{line.optional_whole("memory"), line.optional_whole("clamp"),
-                                    line.optional_whole("compressed")},
-                    line.whole("streams")});
+    kept.push_back(
+        {line.whole("step"), line.text("split"), line.text("data"), line.text("weights"), line.text("sha256"),
+         line.whole("min_context"), line.whole("max_windows"), line.whole("bytes"), line.number("bits_per_byte"),
+         line.whole("windows"), line.has("spread") && line.at("spread") == true,
+         EvaluatedMemory{line.optional_whole("memory"), line.optional_whole("clamp"), line.optional_whole("compressed"),
+                         line.has("same_length") && line.at("same_length") == true},
+         line.whole("streams")});
   return kept;
 }
 
@@ -155,6 +155,7 @@ std::string text_of(const EvaluatedMemory& memory) {
   };
   add("compressed", memory.compressed);
   add("clamp", memory.clamp);
+  if (memory.same_length) text += text.empty() ? "same length" : ", same length";
   return text;
 }
 
@@ -184,6 +185,7 @@ void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
   if (e.memory.length) line["memory"] = *e.memory.length;
   if (e.memory.compressed) line["compressed"] = *e.memory.compressed;
   if (e.memory.clamp) line["clamp"] = *e.memory.clamp;
+  if (e.memory.same_length) line["same_length"] = true;
   if (e.streams > 0) line["streams"] = e.streams;
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace);  // a path need not be UTF-8
   AppendFile(path).append((cut_short ? "\n" : "") + text + '\n');

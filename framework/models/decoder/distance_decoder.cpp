@@ -10,7 +10,7 @@ DistanceDecoder::DistanceDecoder(const DecoderConfig& config)
     : config_(config),
       shared_(declare_shared_distance(parameters_, shape(), config.distance)),
       remembered_(std::make_shared<RememberedPositions>(states_, config.memory)),
-      windows_(std::make_shared<Windows>(Windows{config.distance.window})),
+      windows_(std::make_shared<Windows>(Windows{config.distance.window, config.distance.longest_window})),
       trunk_(config, parameters_,
              [this](std::int64_t layer, const std::string& name) { return make_attention(layer, name); }) {}
 
