@@ -30,6 +30,7 @@ struct DistanceConfig {
   bool shared_table = false;   // a learned table for all layers and heads
   std::int64_t distances = 0;  // rows of a learned table; a sinusoid's farther distances read the last. 0: all
   std::int64_t clamp = 0;  // only in evaluations: distances beyond it read its row of a learned table; 0: the last one
+  std::int64_t longest_window = 0;  // only in evaluations: no layer's window is longer; 0: no limit
   BiasSharing biases = BiasSharing::layer;
   std::vector<std::int64_t> window;    // of every layer, or one for all; empty: all
   std::vector<std::int64_t> dilation;  // likewise, of the first `dilated_heads` heads; empty: none
@@ -55,8 +56,12 @@ struct DistanceConfig {
 // The windows in effect, which all layers share: those of the settings, or of a stage of training.
 struct Windows {
   std::vector<std::int64_t> of_layers;  // as DistanceConfig::window
+  std::int64_t longest = 0;             // as DistanceConfig::longest_window
 
-  std::int64_t of(std::int64_t layer) const { return DistanceConfig::of_layer(of_layers, layer, 0); }
+  std::int64_t of(std::int64_t layer) const {
+    const std::int64_t own = DistanceConfig::of_layer(of_layers, layer, 0);
+    return longest > 0 && (own == 0 || own > longest) ? longest : own;
+  }
 };
 
 // How `rate` rows that leave the memory become one (Rae et al. 2020, section 3.2). mean, max: over neighbours.

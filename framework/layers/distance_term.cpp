@@ -13,7 +13,7 @@ SharedDistance declare_shared_distance(ParameterSet& parameters, const DistanceS
                                        const DistanceConfig& config) {
   SharedDistance shared;
   if (config.table == DistanceTable::learned && config.shared_table)
-    shared.table = &parameters.add("distance.table", {config.distances, shape.key_size}, {shape.deviation, 0});
+    shared.table = &parameters.add("distance.table", {config.distances, shape.key_size}, {shape.table_deviation, 0});
   if (config.biases != BiasSharing::model) return shared;
   shared.content_bias = &parameters.add("distance.content_bias", {shape.heads * shape.key_size}, {});
   if (config.table != DistanceTable::none)
@@ -31,7 +31,7 @@ DistanceTerm::DistanceTerm(ParameterSet& parameters, const std::string& name, co
     weight_ = &parameters.add(name + ".distance.weight", {size, shape.width}, {shape.deviation, 0});
   if (config.table == DistanceTable::learned && table_ == nullptr)
     table_ = &parameters.add(name + ".distance.table", {config.distances, shape.heads, shape.key_size},
-                             {shape.deviation, 0});
+                             {shape.table_deviation, 0});
   if (config.biases != BiasSharing::layer) return;
   content_bias_ = &parameters.add(name + ".content_bias", {size}, {});
   if (config.table != DistanceTable::none) position_bias_ = &parameters.add(name + ".position_bias", {size}, {});

@@ -12,7 +12,7 @@ namespace longstride {
 
 struct DistanceShape {
   std::int64_t width = 0, heads = 0, key_size = 0;
-  double deviation = 0;  // of W_r and learned tables; biases start at 0
+  double deviation = 0, table_deviation = 0;  // of matrices, and of learned tables; biases start at 0
 };
 
 // The parameters that all layers share; null where a layer has its own, or none.

@@ -31,8 +31,10 @@ struct EvaluatedMemory {
   std::optional<std::int64_t> length;           // positions that rows remember
   std::optional<std::int64_t> clamp;            // the farthest distance of its own: farther ones count as this one
   std::optional<std::int64_t> compressed = {};  // rows before the memory, made of what has left it
+  bool same_length =
+      false;  // every position reads as many keys as rows are remembered, and not those of its window too
 
-  bool given() const { return length.has_value() || clamp.has_value() || compressed.has_value(); }
+  bool given() const { return length.has_value() || clamp.has_value() || compressed.has_value() || same_length; }
   bool operator==(const EvaluatedMemory&) const = default;
 };
 

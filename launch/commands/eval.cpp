@@ -33,6 +33,7 @@ void add(nlohmann::ordered_json& out, const EvaluatedMemory& memory) {
   if (memory.length) out["memory"] = *memory.length;
   if (memory.compressed) out["compressed"] = *memory.compressed;
   if (memory.clamp) out["clamp"] = *memory.clamp;
+  if (memory.same_length) out["same_length"] = true;
 }
 
 void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& result) {
@@ -121,6 +122,9 @@ void add_eval(CLI::App& app, Session& session) {
       ->check(above_zero());
   eval->add_option("--clamp", o->request.memory.clamp, "distances beyond this one count as this one")
       ->check(above_zero());
+  eval->add_flag("--same-length", o->request.memory.same_length,
+                 "every byte reads as many positions, itself included, as the model remembers, and no more of its own "
+                 "window, as in the published evaluation of Transformer-XL");
   eval->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   eval->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->capture_default_str()

@@ -174,7 +174,8 @@ std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
                     line.number("bits_per_byte"), line.whole("windows"),
                     line.has("spread") && line.at("spread") == true,
                     EvaluatedMemory{line.optional_whole("memory"), line.optional_whole("clamp"),
-                                    line.optional_whole("compressed")},
+                                    line.optional_whole("compressed"),
+                                    line.has("same_length") && line.at("same_length") == true},
                     line.whole("streams")});
   });
   return kept;
@@ -187,6 +188,7 @@ std::string text_of(const EvaluatedMemory& memory) {
   };
   add("compressed", memory.compressed);
   add("clamp", memory.clamp);
+  if (memory.same_length) text += text.empty() ? "same length" : ", same length";
   return text;
 }
 
@@ -218,6 +220,7 @@ void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
   if (e.memory.length) line["memory"] = *e.memory.length;
   if (e.memory.compressed) line["compressed"] = *e.memory.compressed;
   if (e.memory.clamp) line["clamp"] = *e.memory.clamp;
+  if (e.memory.same_length) line["same_length"] = true;
   if (e.streams > 0) line["streams"] = e.streams;
   const std::string text =
       line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path need not be UTF-8

@@ -128,5 +128,7 @@ INITIAL = {
     "initial_fixed": {**CASES["fixed_merged"], "seed": 1},
     "initial_image": {**CASES["image_cycle"], "seed": 0x123456789ABCDEF},
     "initial_own_deviation": {**case(attention("interleaved", ["dense"]), init_deviation=0.02), "seed": 3},
+    "initial_own_tables": {
+        **case(attention("interleaved", ["dense"]), init_deviation=0.02, init_deviations={"embedding": 1.0}), "seed": 4},
     "initial_deviation": {**case(attention("interleaved", ["dense"]), init="deviation"), "seed": 2},
 }

@@ -59,6 +59,11 @@ def deviation(model, name, shape):
     """Of an initial weight; 0 if all are zero."""
     if name.endswith(".bias"):
         return 0.0
+    of_tables = model.model.get("init_deviations", {})
+    table = {"embedding.start": "embedding", "embedding.token.weight": "embedding"}.get(
+        name, "distance_table" if name.endswith("distance.table") else "")
+    if of_tables.get(table, 0.0) > 0:
+        return of_tables[table]
     own = model.model.get("init_deviation", 0.0)
     if own > 0 or name == "output.weight":
         return own

@@ -301,6 +301,12 @@ TEST(RecipeDocs, RequiredKeysAndDefaultsAreAsDocumented) {
   auto values = resolve(parse_recipe(small_recipe, "r")).values;
   for (const auto& [key, value] : resolve(parse_recipe(small_distance_recipe, "r")).values)
     if (key.starts_with("model.distance.") || key.starts_with("model.memory.")) values.emplace(key, value);
+  // An optional section is written if one of its keys is set; the other then has its default.
+  const std::string deviations = "model.init_deviations.", embedding = deviations + "embedding",
+                    table = deviations + "distance_table";
+  const std::vector<std::string> learned = {table + "=1", "model.distance.table=learned", "model.distance.distances=9"};
+  values[table] = resolve(parse_recipe(small_recipe, "r", {embedding + "=1"})).values.at(table);
+  values[embedding] = resolve(parse_recipe(small_distance_recipe, "r", learned)).values.at(embedding);
   for (const auto& [key, type] : documented()) {
     if (key.starts_with("reproduces.") || key == "unpublished") continue;
     SCOPED_TRACE(key);

@@ -238,6 +238,8 @@ TEST_F(ScoresAndSamples, AModelWithoutAMemoryRefusesAnother) {
   expect_refused({"eval", "run", "--clamp", "64"},
                  "--clamp cannot be used with this model, which has no distances with a limit that an evaluation could "
                  "set; leave it out");
+  expect_refused({"eval", "run", "--same-length"},
+                 "--same-length cannot be used with this model, which remembers nothing (model.memory)");
 }
 
 TEST_F(ScoresAndSamples, TheSameAnswerIsKeptOnce) {
@@ -397,6 +399,21 @@ TEST_F(Remembering, AnotherMemoryScoresAsARunThatHasIt) {
   const double whole = score_of({"eval", "run"});
   EXPECT_NEAR(score_of({"eval", "run", "--batch", "7", "--min-context", "57"}), whole, 1e-6 * whole);
   EXPECT_GT(std::abs(score_of({"eval", "run", "--batch", "7"}) - whole), 1e-6 * whole);
+}
+
+TEST_F(Remembering, TheSameLengthScoresAsARunWithThatWindow) {
+  ASSERT_EQ(run({"train", "r.yaml", "--run", "windowed", "--from", "run", "--set", "model.distance.window=24", "--set",
+                 "train.lr=1e-37", "--set", "train.weight_decay=0"})
+                .exit_code,
+            0);
+  const Json windowed = Json::parse(run({"eval", "windowed", "--json"}).out),
+             same = Json::parse(run({"eval", "run", "--same-length", "--json"}).out);
+  EXPECT_EQ(same.at("loss"), windowed.at("loss"));
+  EXPECT_EQ(same.at("same_length"), true);
+  EXPECT_FALSE(windowed.contains("same_length"));
+  const CommandResult shown = run({"eval", "run", "--same-length", "--memory", "48", "--clamp", "40"});
+  EXPECT_NE(shown.out.find(", memory 48, clamp 40, same length: "), std::string::npos) << shown.out << shown.err;
+  EXPECT_EQ(kept_evaluations(*dir / "run").back().memory, (EvaluatedMemory{48, 40, {}, true}));
 }
 
 TEST_F(Remembering, WhatAMemoryCannotBeIsRefused) {

@@ -88,6 +88,27 @@ TEST(Decoder, StartsAtLogOf256BecauseTheOutputStartsAtZero) {
   for (float l : toy.losses(tokens, 1)) EXPECT_NEAR(l, std::log(256.0f), 1e-5);
 }
 
+// The same random numbers, so a table of twice the deviation has twice the values, and no other bit changes.
+TEST(Decoder, DeviationsOfTablesScaleThoseTablesAlone) {
+  DecoderConfig tables_of_layers = spans_config();
+  tables_of_layers.distance.shared_table = false;
+  for (DecoderConfig config : {toy_config(), spans_config(), tables_of_layers}) {
+    config.init_deviation = 0.25;
+    DecoderConfig changed = config;
+    changed.init_deviations.embedding = 0.5;
+    if (config.distance.given) changed.init_deviations.distance_table = 1;
+    ToyModel<float> usual(config), scaled(changed);
+    for (ToyModel<float>* toy : {&usual, &scaled}) toy->model().parameters().initialise(1);
+    for (const Parameter& p : usual.model().parameters().all()) {
+      const bool token = p.name == "embedding.start" || p.name == "embedding.token.weight";
+      const float factor = token ? 2 : p.name.ends_with("distance.table") ? 4 : 1;
+      for (std::int64_t i = p.offset; i < p.offset + p.shape.count(); ++i)
+        ASSERT_EQ(scaled.values()[static_cast<std::size_t>(i)], factor * usual.values()[static_cast<std::size_t>(i)])
+            << p.name;
+    }
+  }
+}
+
 // Transformer-XL has 41.06 million parameters with 12 layers for enwik8 (Dai et al. 2019), which has 204 symbols. Its
 // attention adds a map of distances to every layer, and two vectors that all layers share; ours adds a start vector.
 TEST(Decoder, HasTheParametersOfTransformerXlButForItsAttention) {

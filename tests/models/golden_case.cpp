@@ -134,6 +134,7 @@ DecoderConfig config_of(const json& model, const json& data) {
   config.init = named<InitReading>({{"variance", InitReading::variance}, {"deviation", InitReading::deviation}},
                                    model.value("init", "variance"));
   config.init_deviation = model.value("init_deviation", 0.0);
+  if (model.contains("init_deviations")) config.init_deviations.embedding = model.at("init_deviations").at("embedding");
   config.norm = named<NormOrder>({{"pre", NormOrder::pre}, {"post", NormOrder::post}}, model.value("norm", "pre"));
   using kernels::Activation;
   config.activation = named<Activation>({{"sigmoid_gelu", Activation::sigmoid_gelu},

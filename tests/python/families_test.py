@@ -98,6 +98,7 @@ class Families(unittest.TestCase):
         write_dataset(self.folder / "form.h5", "bytes", sequences([4000, 1000, 1500]))
         model = {"norm": "post", "activation": "relu", "attention_bias": False, "tied_output": True,
                  "output_bias": True, "embedding_scale": True, "init_deviation": 0.02,
+                 "init_deviations": {"embedding": 0.03},
                  "attention": {"integration": "interleaved", "parts": ["local"], "stride": 32}}
         self.compare(self.trained("form", {"kind": "bytes", "context": 256}, model))
 

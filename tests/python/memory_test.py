@@ -187,6 +187,16 @@ class Golden(unittest.TestCase):
                     spread = float(p.detach().std()) / math.sqrt(0.125 / fan_in)
                     self.assertTrue(0.8 < spread < 1.25, f"{name} {key} {spread}")
 
+    def test_a_table_of_distances_may_start_with_a_deviation_of_its_own(self):
+        settings = {"kind": "decoder", "context": 8, "layers": 1, "width": 16, "heads": 2, "positions": "none",
+                    "distance": {"table": "learned", "distances": 200}, "init_deviation": 0.02,
+                    "init_deviations": {"distance_table": 1}}
+        torch.manual_seed(1)
+        for key, p in Decoder(settings).named_parameters():
+            if key.endswith(("distance.table", "token.weight")):
+                spread = float(p.detach().std()) / (1 if key.endswith("table") else 0.02)
+                self.assertTrue(0.9 < spread < 1.1, f"{key} {spread}")
+
 
 class Runs(unittest.TestCase):
     """What the command has trained, once for both kinds of attention."""

@@ -15,17 +15,31 @@ class Keys(unittest.TestCase):
 
     def test_every_key_of_a_recipe_is_computed_or_refused(self):
         """Runs have them all in their resolved recipes."""
-        top = {"context", "picture", "attention", "distance", "memory"}
+        top = {"context", "picture", "attention", "distance", "memory", "init_deviations"}
         self.assertEqual({key for key in self.keys if "." not in key}, settings.KEYS - top)
         made = settings.Settings({
             "kind": "decoder", "context": 8, "layers": 1, "width": 4, "heads": 1, "positions": "none",
             "distance": {"table": "sinusoid", "span": {"longest": 4}}, "memory": {"length": 8}}).to_dict()
         pattern = settings.Pattern({"integration": "merged", "parts": ["fixed_summary"], "stride": 4, "summary": 2}, 1)
-        found = {"attention": pattern.to_dict(), "distance": made["distance"], "memory": made["memory"]}
+        found = {"attention": pattern.to_dict(), "distance": made["distance"], "memory": made["memory"],
+                 "init_deviations": made["init_deviations"]}
         inner = {f"{section}.{key}" for section, keys in found.items() for key in keys if key != "span"}
         inner |= {f"distance.span.{key}" for key in made["distance"]["span"]}
         self.assertEqual({key for key in self.keys if "." in key}, inner)
         self.assertNotIn("torch", sys.modules)
+
+    def test_deviations_of_tables_that_a_model_lacks_are_refused_in_a_sentence(self):
+        model = {"kind": "decoder", "context": 8, "layers": 1, "width": 4, "heads": 1, "positions": "none",
+                 "distance": {"table": "learned", "distances": 8}, "init_deviations": {"distance_table": 1}}
+        self.assertEqual(settings.Settings(model).init_deviations, {"embedding": 0, "distance_table": 1})
+        for change, message in [
+            ({"distance": {"table": "sinusoid"}}, "without distance_table, except with a learned table of distances"),
+            ({"init_deviations": {"output": 1}}, "model.init_deviations has a key \"output\" that this version"),
+            ({"init_deviations": {"embedding": -1}}, "'embedding' is -1, but must be a number of at least 0"),
+            ({"init_deviations": 1}, "model.init_deviations is 1, but must be a map of keys"),
+        ]:
+            with self.assertRaisesRegex(settings.UserError, re.escape(message)):
+                settings.Settings({**model, **change})
 
     def test_settings_of_distances_are_refused_in_a_sentence(self):
         for values, message in [

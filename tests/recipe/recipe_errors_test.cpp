@@ -100,6 +100,13 @@ const Edit edits[] = {
     {"heads: 2", "heads: 2\n  tied_output: yes", "r.yaml:8: model.tied_output is yes, but must be true or false"},
     {"heads: 2", "heads: 2\n  init_deviation: -0.02",
      "r.yaml:8: model.init_deviation is -0.02, but must be 0 or a positive number"},
+    {"heads: 2", "heads: 2\n  init_deviations: {layers: 1}",
+     "r.yaml:8: unknown key 'layers' in model.init_deviations; choose from embedding, distance_table"},
+    {"heads: 2", "heads: 2\n  init_deviations: {embedding: -1}",
+     "r.yaml:8: model.init_deviations.embedding is -1, but must be 0 or a positive number"},
+    {"heads: 2", "heads: 2\n  init_deviations: {distance_table: 1}",
+     "r.yaml:8: model.init_deviations.distance_table is 1, but this model has no learned table of distances; remove "
+     "it, or set model.distance.table: learned"},
     {"heads: 2", "heads: 2\n  tie_word_embeddings: true",
      "r.yaml:8: unknown key 'tie_word_embeddings' in model; did you mean 'tied_output'?"},
     {"heads: 2", "heads: 2\n  positions: learned",
@@ -336,6 +343,12 @@ TEST(RecipeErrors, KeysOfDistancesThatLeaveNothingToReadOrHaveNoEffectAreRefused
   EXPECT_EQ(with({"model.distance.dilated_heads=1", "model.distance.dilation=1"}),
             "--set model.distance.dilated_heads=1: model.distance.dilated_heads is 1, but model.distance.dilation is 1 "
             "in every layer, so it has no effect; set a dilation, or remove it");
+  EXPECT_EQ(with({"model.init_deviations.distance_table=1"}),
+            "--set model.init_deviations.distance_table=1: model.init_deviations.distance_table is 1, but this model "
+            "has no learned table of distances; remove it, or set model.distance.table: learned");
+  EXPECT_NO_THROW(parse_recipe(
+      small_distance_recipe, "r.yaml",
+      {"model.init_deviations.distance_table=1", "model.distance.table=learned", "model.distance.distances=9"}));
 }
 
 TEST(RecipeErrors, MoreRowsThanAttentionCountsAreRefused) {

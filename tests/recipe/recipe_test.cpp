@@ -79,6 +79,8 @@ TEST(Recipe, EveryKeyArrivesWhereItBelongs) {
   EXPECT_EQ(decoder(parse_recipe(full_recipe, "r.yaml", {"model.positions=none"})).positions, Positions::none);
   EXPECT_EQ(m.rotary_base, 500);
   EXPECT_EQ(m.init_deviation, 0.02);
+  EXPECT_EQ(m.init_deviations.embedding, 0.5);
+  EXPECT_EQ(m.init_deviations.distance_table, 0);
   EXPECT_EQ(m.norm, NormOrder::post);
   EXPECT_EQ(m.activation, kernels::Activation::geglu);
   EXPECT_FALSE(m.attention_bias);

@@ -43,6 +43,7 @@ model:
   query_key_norm: true
   init: deviation
   init_deviation: 0.02
+  init_deviations: {embedding: 0.5, distance_table: 0}
   norm: post
   activation: geglu
   attention_bias: false

@@ -26,6 +26,14 @@ enum class InitReading : std::uint8_t { variance, deviation };
 // Whether a branch reads the normalised stream, or the stream is normalised after every branch.
 enum class NormOrder : std::uint8_t { pre, post };
 
+// Standard deviations of single tables, in place of the rule of the others; 0: that rule.
+struct InitDeviations {
+  double embedding = 0;       // of tokens and the start vector
+  double distance_table = 0;  // of learned tables of distances
+
+  bool given() const { return embedding > 0 || distance_table > 0; }
+};
+
 struct DecoderConfig : ModelConfig {
   const char* kind_name = "decoder";  // `model.kind`, which a recipe may also give by an earlier name (registry.cpp)
   std::int64_t vocabulary = 256;
@@ -58,6 +66,7 @@ struct DecoderConfig : ModelConfig {
   Recompute recompute = Recompute::none;
   InitReading init = InitReading::variance;
   double init_deviation = 0;  // above 0: of every matrix and table, instead of the rule that `init` reads
+  InitDeviations init_deviations;
 
   std::int64_t key_size() const {
     return static_cast<std::int64_t>(key_ratio * static_cast<double>(width) / static_cast<double>(heads) + 0.5);
@@ -69,6 +78,7 @@ struct DecoderConfig : ModelConfig {
 
   // The standard deviation of initial weights: 0.125 / fan_in, as a variance or as a deviation; or the recipe's own.
   double deviation(double fan_in) const;
+  double deviation_or(double own, double fan_in) const { return own > 0 ? own : deviation(fan_in); }
   // The two projections that write to the residual stream start smaller, by 1 / sqrt(2 N) (section 5.2).
   double shrink() const;
 

@@ -10,7 +10,7 @@ DistanceDecoder::DistanceDecoder(const DecoderConfig& config)
     : config_(config),
       shared_(declare_shared_distance(parameters_, shape(), config.distance)),
       remembered_(std::make_shared<RememberedPositions>(states_, config.memory)),
-      windows_(std::make_shared<Windows>(Windows{config.distance.window})),
+      windows_(std::make_shared<Windows>(Windows{config.distance.window, config.distance.longest_window})),
       trunk_(config, parameters_,
              [this](std::int64_t layer, const std::string& name) { return make_attention(layer, name); }) {}
 
@@ -19,7 +19,9 @@ void DistanceDecoder::set_windows(const std::vector<std::int64_t>& of_layers) {
 }
 
 DistanceShape DistanceDecoder::shape() const {
-  return {config_.width, config_.heads, config_.key_size(), config_.deviation(static_cast<double>(config_.width))};
+  const auto width = static_cast<double>(config_.width);
+  return {config_.width, config_.heads, config_.key_size(), config_.deviation(width),
+          config_.deviation_or(config_.init_deviations.distance_table, width)};
 }
 
 std::shared_ptr<const DistanceBranch> DistanceDecoder::make_attention(std::int64_t layer, const std::string& name) {

@@ -15,7 +15,7 @@ std::int64_t farthest_distance(const DecoderConfig& m) {
   std::int64_t farthest = 0;
   for (std::int64_t layer = 0; layer < m.layers; ++layer)
     for (std::int64_t head = 0; head < m.heads; ++head) {
-      const std::int64_t window = DistanceConfig::of_layer(d.window, layer, 0);
+      const std::int64_t window = Windows{d.window, d.longest_window}.of(layer);
       std::int64_t reach = window > 0 ? (window - 1) * d.dilation_of(layer, head) : rows - 1;
       if (d.span.given()) reach = std::min(reach, d.span.longest + d.span.ramp - 1);
       farthest = std::max(farthest, std::min(reach, rows - 1));
@@ -63,6 +63,19 @@ void set_length(DecoderConfig& m, std::int64_t length) {
   m.memory.length = length;
 }
 
+// Position p of [memory | segment] reads the keys (p - rows, p], as Transformer-XL's code does with its same_length; or
+// as many that end before it.
+void set_same_length(DecoderConfig& m) {
+  DistanceConfig& d = m.distance;
+  if (std::any_of(d.dilation.begin(), d.dilation.end(), [](std::int64_t x) { return x > 1; }))
+    throw user_error(
+        "--same-length cannot be used with this model, whose dilated heads (model.distance.dilation) do not read every "
+        "key of the memory");
+  if (m.memory.length == 0)
+    throw user_error("--same-length cannot be used without a memory; give it a number of positions with --memory");
+  d.longest_window = m.memory.rows() + (d.self ? 0 : 1);
+}
+
 // Without a clamp the last row of a learned table stands for farther distances only if it has learned to.
 void check_distances(const DecoderConfig& trained, const DecoderConfig& changed) {
   const DistanceConfig& d = changed.distance;
@@ -88,6 +101,7 @@ EvaluatedMemory DecoderConfig::evaluated_memory() const {
     out.clamp = distance.clamp;
   else if (distance.table != DistanceTable::none && distance.distances > 0)
     out.clamp = distance.last_distance();
+  out.same_length = distance.longest_window > 0;
   return out;
 }
 
@@ -97,6 +111,7 @@ std::shared_ptr<ModelConfig> DecoderConfig::with_memory(const EvaluatedMemory& c
   if (changed.clamp) set_clamp(config->distance, *changed.clamp);
   if (changed.compressed) set_compressed(*config, *changed.compressed);
   if (changed.length) set_length(*config, *changed.length);
+  if (changed.same_length) set_same_length(*config);
   check_distances(*this, *config);
   return config;
 }

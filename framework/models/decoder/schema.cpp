@@ -97,6 +97,11 @@ const char* what_is_kept(Recompute recompute) {
   }
 }
 
+void visit_deviations(SettingsVisitor& v, InitDeviations& c) {
+  v.field("embedding", c.embedding, Need::optional, ranges::not_negative_real);
+  v.field("distance_table", c.distance_table, Need::optional, ranges::not_negative_real);
+}
+
 bool is_whole(double value) { return value >= 1 && std::abs(value - std::round(value)) <= 1e-6; }
 
 void check_key_size(SettingsChecker& check, const DecoderConfig& m) {
@@ -203,6 +208,7 @@ void DecoderConfig::visit(SettingsVisitor& v) {
   v.choice("init", init, Need::optional,
            Choices<InitReading>{{"variance", InitReading::variance}, {"deviation", InitReading::deviation}});
   v.field("init_deviation", init_deviation, Need::optional, ranges::not_negative_real);
+  v.section("init_deviations", Need::optional, init_deviations.given(), [&] { visit_deviations(v, init_deviations); });
   visit_form(v, *this);
   bool has_attention = false, has_distance = false;
   v.section("attention", Need::optional, !distance.given, [&] {
@@ -232,6 +238,12 @@ void DecoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) c
                  "number",
                  feed_forward_ratio, inner);
   check_mechanism(check, *this, sequence_ranks);
+  if (check.none_in({"model.init_deviations", "model.distance"}) && init_deviations.distance_table > 0 &&
+      !(distance.given && distance.table == DistanceTable::learned))
+    check.refuse("model.init_deviations.distance_table",
+                 "model.init_deviations.distance_table is {}, but this model has no learned table of distances; remove "
+                 "it, or set model.distance.table: learned",
+                 init_deviations.distance_table);
   if (attention_given && check.none_in({"model.attention", "model.heads", "model.layers"})) {
     const std::string problem = kernels::problem_of(attention, heads, layers);
     if (!problem.empty()) check.refuse("model." + problem.substr(0, problem.find(' ')), "model.{}", problem);

@@ -41,10 +41,11 @@ DecoderTrunk::DecoderTrunk(const DecoderConfig& config, ParameterSet& parameters
       output_dropout_{static_cast<float>(config.output_dropout), dropout_ids::output} {
   const std::vector<PositionIndex> tables = position_tables(config);
   const double width = static_cast<double>(config.width);
-  embedding_ = std::make_unique<EmbeddingLayer>(
-      parameters, "embedding", config.vocabulary, config.width, tables, config.deviation(width),
-      config.deviation(width * std::max(1.0, static_cast<double>(tables.size()))),
-      config.embedding_scale ? std::sqrt(width) : 1.0);
+  embedding_ =
+      std::make_unique<EmbeddingLayer>(parameters, "embedding", config.vocabulary, config.width, tables,
+                                       config.deviation_or(config.init_deviations.embedding, width),
+                                       config.deviation(width * std::max(1.0, static_cast<double>(tables.size()))),
+                                       config.embedding_scale ? std::sqrt(width) : 1.0);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) add_block(layer, parameters, make_attention);
   if (config.norm == NormOrder::pre) final_norm_ = std::make_shared<LayerNorm>(parameters, "final_norm", config.width);
   output_ = config.tied_output

@@ -134,9 +134,11 @@ class Decoder(nn.Module):
             elif name.endswith(".span"):
                 p.fill_(s.distance.span.initial)
             elif name.endswith("distance.table"):
-                p.normal_(0, deviation(s.width))
+                p.normal_(0, s.init_deviations["distance_table"] or deviation(s.width))
             elif name == "output.weight":
                 p.normal_(0, s.init_deviation)
+            elif name in ("embedding.start", "embedding.token.weight"):
+                p.normal_(0, s.init_deviations["embedding"] or deviation(s.width))
             elif name.startswith("embedding.position."):
                 p.normal_(0, deviation(s.width * tables))
             else:

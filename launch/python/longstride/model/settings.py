@@ -15,8 +15,8 @@ WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary")  # what `
 KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
     "embedding_dropout", "inner_dropout", "output_dropout", "positions", "rotary_base", "query_key_norm", "init",
-    "init_deviation", "norm", "activation", "attention_bias", "feed_forward_bias", "tied_output", "output_bias",
-    "embedding_scale", "attention", "distance", "memory",
+    "init_deviation", "init_deviations", "norm", "activation", "attention_bias", "feed_forward_bias", "tied_output",
+    "output_bias", "embedding_scale", "attention", "distance", "memory",
 }
 
 
@@ -105,6 +105,9 @@ class Settings:
         self.query_key_norm = keys.flag("query_key_norm")
         self.init = keys.choice("init", ("variance", "deviation"), "variance")
         self.init_deviation = keys.number("init_deviation", 0.0, 0, 1e12)
+        deviations = Keys(keys.take("init_deviations", {}), f"{where}.init_deviations")
+        self.init_deviations = {key: deviations.number(key, 0.0, 0, 1e12) for key in ("embedding", "distance_table")}
+        deviations.done()
         self.norm = keys.choice("norm", ("pre", "post"), "pre")
         self.activation = keys.choice("activation", ACTIVATIONS, "sigmoid_gelu")
         self.attention_bias = keys.flag("attention_bias", True)
@@ -143,6 +146,9 @@ class Settings:
             raise keys.wrong("positions", "data", "attention or none, except for pictures")
         if self.positions == "attention" and (self.pattern is None or self.pattern.stride < 1):
             raise keys.wrong("positions", "attention", "none for an attention without a stride")
+        if self.init_deviations["distance_table"] > 0 and not (self.distance and self.distance.table == "learned"):
+            raise keys.wrong("init_deviations", self.init_deviations, "without distance_table, except with a learned "
+                             "table of distances")
         if self.distance and self.distance.table == "sinusoid" and self.width % 2 != 0:
             raise keys.wrong("width", self.width, "even for sines and cosines of distances")
 

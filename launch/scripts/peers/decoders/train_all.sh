@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Trains the four models with distances or memories for about eight minutes each, in their published form, in the house's
-# form, and as strong PyTorch for as many seconds; one run per GPU. Then tabulates bits per byte of the test split.
+# form, and as strong PyTorch for as many seconds; one run per GPU. Then tabulates bits per byte of the test split, models
+# with memories apart from those with windows.
 #
 #   launch/scripts/peers/decoders/train_all.sh --text FILE --output DIR [--runs "transformer-xl transformer-xl-peer"]
 #                                        [--seconds 480] [--seeds "1 2 3"] [--gpus 2] [--set "KEY=VALUE ..."]

@@ -32,6 +32,8 @@ done
 all --text "$work/text" --runs transformer-xl --seeds 2 || fail "a run was repeated: $(cat "$work/said")"
 
 echo '{"trained_seconds": 480.2, "steps": 1500, "bytes_seen": 147456000, "bits_per_byte": 1.25}' >"$work/out/seed-1/x-peer.peer"
-python3 "$here/train_all_table.py" "$work/out" --runs x-peer y-peer --seeds 1 >"$work/printed"
+python3 "$here/train_all_table.py" "$work/out" --runs text x-peer longformer-peer y-peer --seeds 1 >"$work/printed"
+[ "$(sed -n 's/^| \([a-z-]*\) .*/\1/p' "$work/printed" | tr '\n' ' ')" = "run x-peer y-peer run text longformer-peer " ] ||
+  fail "models with memories and without in one table: $(cat "$work/printed")"
 grep -qF "| x-peer | 1.2500 | 480 | 1,500 | 147,456,000 |" "$work/printed" || fail "printed $(cat "$work/printed")"
 grep -qF "| y-peer | not run" "$work/printed" || fail "printed $(cat "$work/printed")"
