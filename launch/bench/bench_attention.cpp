@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/core/errors.h"
-#include "framework/layers/attention_branch.h"
+#include "framework/mixers/attention/mixer.h"
 #include "framework/ops/run.h"
 #include "kernels/attention/attention.h"
 #include "launch/bench/bench_device.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/layers/distance_config.h"
+#include "framework/mixers/distance/config.h"
 #include "framework/models/model_config.h"
 #include "kernels/activation/activation.h"
 #include "kernels/attention/pattern/pattern.h"

@@ -12,9 +12,9 @@ Decoder::Decoder(const DecoderConfig& config)
       trunk_(config, parameters_,
              [this](std::int64_t layer, const std::string& name) { return make_attention(layer, name); }) {}
 
-std::shared_ptr<const AttentionBranch> Decoder::make_attention(std::int64_t layer, const std::string& name) {
+std::shared_ptr<const AttentionMixer> Decoder::make_attention(std::int64_t layer, const std::string& name) {
   const double deviation = config_.deviation(static_cast<double>(config_.width));
-  AttentionBranchConfig attention;
+  AttentionMixerConfig attention;
   attention.width = config_.width;
   attention.heads = config_.heads;
   attention.key_size = config_.key_size();
@@ -23,7 +23,7 @@ std::shared_ptr<const AttentionBranch> Decoder::make_attention(std::int64_t laye
   attention.output_deviation = config_.shrink() * deviation;
   attention.biased = config_.attention_bias;
   attention.transform = {config_.query_key_norm, config_.rotary_base};
-  attention_.push_back(std::make_shared<AttentionBranch>(parameters_, name, attention, plans_, layer));
+  attention_.push_back(std::make_shared<AttentionMixer>(parameters_, name, attention, plans_, layer));
   return attention_.back();
 }
 

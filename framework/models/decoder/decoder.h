@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "framework/layers/attention_branch.h"
+#include "framework/mixers/attention/mixer.h"
 #include "framework/models/attention_views.h"
 #include "framework/models/decoder/trunk.h"
 #include "framework/models/model.h"
@@ -52,13 +52,13 @@ class Decoder : public Model,
                 std::int64_t count) const override;
 
  private:
-  std::shared_ptr<const AttentionBranch> make_attention(std::int64_t layer, const std::string& name);
+  std::shared_ptr<const AttentionMixer> make_attention(std::int64_t layer, const std::string& name);
   generation::Weights generation_weights(const ResidualStream::Caches& caches) const;
 
   DecoderConfig config_;
   ParameterSet parameters_;
   std::shared_ptr<const AttentionPlans> plans_;
-  std::vector<std::shared_ptr<const AttentionBranch>> attention_;  // the blocks' own
+  std::vector<std::shared_ptr<const AttentionMixer>> attention_;  // the blocks' own
   DecoderTrunk trunk_;
 };
 

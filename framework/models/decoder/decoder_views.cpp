@@ -50,7 +50,7 @@ void Decoder::visit_attention(Context& ctx, const Batch& batch, const std::vecto
   LONGSTRIDE_CHECK(batch.rows() == 1 && ctx.compute == Dtype::f32, "{} rows", batch.rows());
   trunk_.observe_attention(ctx, batch, [&](Context& quiet, std::int64_t layer, const Tensor& normed) {
     Scratch inner(quiet);
-    const AttentionBranch::QkvHeads seen =
+    const AttentionMixer::QkvHeads seen =
         attention_[static_cast<std::size_t>(layer)]->project(quiet, normed, 0, inner);
     if (quiet.planning()) return;
     Probabilities all(queries.size());

@@ -22,8 +22,8 @@ DistanceShape DistanceDecoder::shape() const {
   return {config_.width, config_.heads, config_.key_size(), config_.deviation(static_cast<double>(config_.width))};
 }
 
-std::shared_ptr<const DistanceBranch> DistanceDecoder::make_attention(std::int64_t layer, const std::string& name) {
-  DistanceBranchConfig attention;
+std::shared_ptr<const DistanceMixer> DistanceDecoder::make_attention(std::int64_t layer, const std::string& name) {
+  DistanceMixerConfig attention;
   attention.shape = shape();
   attention.value_size = config_.value_size();
   attention.output_deviation = config_.shrink() * attention.shape.deviation;
@@ -37,7 +37,7 @@ std::shared_ptr<const DistanceBranch> DistanceDecoder::make_attention(std::int64
   attention.reconstruction_loss = has_span_loss() ? 1 : 0;
   attention.segment = config_.context;
   attention_.push_back(
-      std::make_shared<DistanceBranch>(parameters_, states_, name, attention, shared_, remembered_, windows_));
+      std::make_shared<DistanceMixer>(parameters_, states_, name, attention, shared_, remembered_, windows_));
   return attention_.back();
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/layers/distance_branch.h"
+#include "framework/mixers/distance/mixer.h"
 #include "framework/models/attention_views.h"
 #include "framework/models/decoder/trunk.h"
 #include "framework/models/model.h"
@@ -56,7 +56,7 @@ class DistanceDecoder final : public Model,
   std::vector<Layer> distance_attention() const override;
 
  private:
-  std::shared_ptr<const DistanceBranch> make_attention(std::int64_t layer, const std::string& name);
+  std::shared_ptr<const DistanceMixer> make_attention(std::int64_t layer, const std::string& name);
   DistanceShape shape() const;
   bool has_span_loss() const { return config_.distance.span.loss > 0; }
   std::int64_t remembered_positions() const;  // by one layer, one row of a compressed memory being `rate` of them
@@ -72,7 +72,7 @@ class DistanceDecoder final : public Model,
   SharedDistance shared_;
   std::shared_ptr<const RememberedPositions> remembered_;
   std::shared_ptr<Windows> windows_;
-  std::vector<std::shared_ptr<const DistanceBranch>> attention_;  // the blocks' own
+  std::vector<std::shared_ptr<const DistanceMixer>> attention_;  // the blocks' own
   DecoderTrunk trunk_;
 };
 

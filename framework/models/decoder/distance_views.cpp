@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "framework/models/decoder/distance_decoder.h"
-#include "framework/models/decoder/look_back.h"
+#include "framework/mixers/look_back.h"
 
 namespace longstride {
 

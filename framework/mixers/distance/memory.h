@@ -9,7 +9,7 @@
 #include <string>
 
 #include "framework/core/context.h"
-#include "framework/layers/distance_config.h"
+#include "framework/mixers/distance/config.h"
 
 namespace longstride {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "framework/layers/distance_config.h"
+#include "framework/mixers/distance/config.h"
 
 namespace longstride::testing {
 

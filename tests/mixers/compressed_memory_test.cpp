@@ -4,10 +4,10 @@
 #include <cstring>
 #include <memory>
 
-#include "framework/layers/distance_branch.h"
+#include "framework/mixers/distance/mixer.h"
 #include "tests/gradients/finite_differences.h"
 #include "tests/gradients/test_tensors.h"
-#include "tests/layers/naive_compression.h"
+#include "tests/mixers/naive_compression.h"
 
 namespace longstride {
 namespace {
@@ -24,7 +24,7 @@ class Layer {
  public:
   explicit Layer(const MemoryConfig& memory, Dtype dtype = Dtype::f64) : Layer(memory, dtype, dtype) {}
   Layer(const MemoryConfig& memory, Dtype dtype, Dtype counts) : memory_(memory) {
-    DistanceBranchConfig config;
+    DistanceMixerConfig config;
     config.shape = {width, heads, key_size, 0.5};
     config.value_size = value_size;
     config.output_deviation = config.compress_deviation = 0.5;
@@ -34,7 +34,7 @@ class Layer {
     config.memory = memory;
     const SharedDistance shared = declare_shared_distance(parameters, config.shape, config.distance);
     remembered_ = std::make_shared<RememberedPositions>(states_, memory);
-    branch = std::make_unique<DistanceBranch>(parameters, states_, "a", config, shared, remembered_,
+    branch = std::make_unique<DistanceMixer>(parameters, states_, "a", config, shared, remembered_,
                                               std::make_shared<Windows>());
     parameters.lay_out();
     values = std::make_unique<OwnedTensor>(testing::normals({parameters.flat_size()}, dtype, 1, 0.5));
@@ -121,7 +121,7 @@ class Layer {
 
   ParameterSet parameters;
   testing::TestContext ctx;
-  std::unique_ptr<DistanceBranch> branch;
+  std::unique_ptr<DistanceMixer> branch;
   std::unique_ptr<OwnedTensor> values, gradients;
 
  private:

@@ -6,7 +6,7 @@
 
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
-#include "framework/layers/distance_config.h"
+#include "framework/mixers/distance/config.h"
 
 namespace longstride {
 

@@ -16,7 +16,7 @@
 
 namespace longstride {
 
-struct AttentionBranchConfig {
+struct AttentionMixerConfig {
   std::int64_t width = 0, heads = 0, key_size = 0, value_size = 0;
   double weight_deviation = 0;  // of W_qkv
   double output_deviation = 0;  // of W_p
@@ -47,10 +47,10 @@ struct AttentionCache : BranchCache {
   kernels::DecodeCache rows;
 };
 
-class AttentionBranch : public Branch {
+class AttentionMixer : public Branch {
  public:
   // Parameters: `name`.query_key_value.*, `name`.output.*
-  AttentionBranch(ParameterSet& parameters, const std::string& name, const AttentionBranchConfig& config,
+  AttentionMixer(ParameterSet& parameters, const std::string& name, const AttentionMixerConfig& config,
                   std::shared_ptr<const AttentionPlans> plans, std::int64_t layer);
 
   void forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const override;
@@ -100,7 +100,7 @@ class AttentionBranch : public Branch {
   void add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const;
   double scale() const;
 
-  AttentionBranchConfig config_;
+  AttentionMixerConfig config_;
   Linear query_key_value_;
   Linear output_;
   std::shared_ptr<const AttentionPlans> plans_;

@@ -1,4 +1,4 @@
-#include "framework/layers/distance_term.h"
+#include "framework/mixers/distance/term.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "framework/models/decoder/look_back.h"
+#include "framework/mixers/look_back.h"
 
 #include <algorithm>
 #include <deque>

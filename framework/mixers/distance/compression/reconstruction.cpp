@@ -1,4 +1,4 @@
-#include "framework/layers/compression/reconstruction.h"
+#include "framework/mixers/distance/compression/reconstruction.h"
 
 #include <cmath>
 

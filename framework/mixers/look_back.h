@@ -6,7 +6,7 @@
 #pragma once
 #include <vector>
 
-#include "framework/layers/distance_config.h"
+#include "framework/mixers/distance/config.h"
 #include "framework/models/attention_views.h"
 #include "kernels/distance_attention/distance_attention.h"
 

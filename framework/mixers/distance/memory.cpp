@@ -1,4 +1,4 @@
-#include "framework/layers/memory.h"
+#include "framework/mixers/distance/memory.h"
 
 #include "framework/ops/basic.h"
 #include "kernels/copy_rows/copy_rows.h"

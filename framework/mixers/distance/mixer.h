@@ -8,17 +8,17 @@
 #include <vector>
 
 #include "framework/layers/branch.h"
-#include "framework/layers/compression/compressor.h"
-#include "framework/layers/distance_term.h"
+#include "framework/mixers/distance/compression/compressor.h"
+#include "framework/mixers/distance/term.h"
 #include "framework/layers/linear.h"
-#include "framework/layers/memory.h"
+#include "framework/mixers/distance/memory.h"
 #include "kernels/distance_attention/decode/distance_decode.h"
 #include "kernels/distance_attention/distance_attention.h"
 #include "kernels/query_key/query_key.h"
 
 namespace longstride {
 
-struct DistanceBranchConfig {
+struct DistanceMixerConfig {
   DistanceShape shape;
   std::int64_t value_size = 0;
   double output_deviation = 0;    // of W_p
@@ -41,20 +41,20 @@ struct CompressedCache {
 };
 
 // The keys and values of earlier positions; and T, because weights do not change while sequences are generated.
-struct DistanceBranchCache : BranchCache {
+struct DistanceCacheRows : BranchCache {
   std::shared_ptr<const kernels::DistanceDecodePlan> plan;
   kernels::DistanceCache rows;
   Tensor table;
   CompressedCache compressed;
 };
 
-class DistanceBranch : public Branch {
+class DistanceMixer : public Branch {
  public:
   // Parameters: `name`.query_key_value.*, those of DistanceTerm, `name`.span (heads) with learned spans,
   // `name`.output.*, `name`.compress.weight of a compression that learns. States: `name`.memory,
   // `name`.compressed_memory.
-  DistanceBranch(ParameterSet& parameters, StateSet& states, const std::string& name,
-                 const DistanceBranchConfig& config, const SharedDistance& shared,
+  DistanceMixer(ParameterSet& parameters, StateSet& states, const std::string& name,
+                 const DistanceMixerConfig& config, const SharedDistance& shared,
                  std::shared_ptr<const RememberedPositions> remembered, std::shared_ptr<const Windows> windows);
 
   void forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const override;
@@ -62,7 +62,7 @@ class DistanceBranch : public Branch {
   Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
   const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
-  // o and lse, as those of AttentionBranch.
+  // o and lse, as those of AttentionMixer.
   int kept_results() const override { return 2; }
   void forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const override;
   void forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
@@ -93,7 +93,7 @@ class DistanceBranch : public Branch {
   // Adds the layer's part of the spans' loss, factor * longest * mean of the heads' spans, to `loss` (1) f64, and its
   // gradient.
   void add_span_loss(Context& ctx, double factor, const Tensor& loss) const;
-  const DistanceBranchConfig& config() const { return config_; }
+  const DistanceMixerConfig& config() const { return config_; }
 
  private:
   // What attention reads: q (batch, seq, heads key size) of the segment, kv (batch, rows + seq, heads (key size + value
@@ -131,15 +131,15 @@ class DistanceBranch : public Branch {
   Attended attend(Context& ctx, const Saved& in, Scratch& scratch, Tape* tape) const;
   kernels::DecodedStream decoded_stream(std::int64_t positions) const;
   // Stores the keys and values of memories of zeros.
-  void append_zeros(Context& ctx, const DistanceBranchCache& cache) const;
+  void append_zeros(Context& ctx, const DistanceCacheRows& cache) const;
   CompressedCache make_compressed_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                         const kernels::DecodedStream& stream) const;
   void keep_for_compression(Context& ctx, const CompressedCache& cache, const Tensor& normed, const Tensor& q,
                             std::int64_t position) const;
-  void compress_evicted(Context& ctx, const DistanceBranchCache& cache, std::int64_t position) const;
+  void compress_evicted(Context& ctx, const DistanceCacheRows& cache, std::int64_t position) const;
   // Stores the compressed rows that the segment beginning at `position` sees, in the places before its memory.
-  void append_compressed(Context& ctx, const DistanceBranchCache& cache, std::int64_t position) const;
-  Tensor received_while_decoding(Context& ctx, const DistanceBranchCache& cache, std::int64_t position,
+  void append_compressed(Context& ctx, const DistanceCacheRows& cache, std::int64_t position) const;
+  Tensor received_while_decoding(Context& ctx, const DistanceCacheRows& cache, std::int64_t position,
                                  Scratch& scratch) const;
   // The keys of kv as attention takes them, the first of which is at position `first`.
   Tensor transformed_keys(Context& ctx, const Tensor& kv, std::int64_t first, Scratch& scratch) const;
@@ -166,7 +166,7 @@ class DistanceBranch : public Branch {
   Tensor queries(const Tensor& q) const { return q.split_last(config_.shape.heads, config_.shape.key_size); }
   std::int64_t query_width() const { return config_.shape.heads * config_.shape.key_size; }
 
-  DistanceBranchConfig config_;
+  DistanceMixerConfig config_;
   Linear query_key_value_;
   DistanceTerm term_;
   Parameter* span_ = nullptr;

@@ -1,8 +1,8 @@
-#include "framework/layers/distance_branch.h"
+#include "framework/mixers/distance/mixer.h"
 
 #include <cmath>
 
-#include "framework/layers/compression/reconstruction.h"
+#include "framework/mixers/distance/compression/reconstruction.h"
 #include "framework/ops/basic.h"
 #include "framework/ops/linear.h"
 #include "kernels/copy_rows/copy_rows.h"
@@ -14,8 +14,8 @@ namespace longstride {
 using kernels::QueryKeyArgs;
 using kernels::QueryKeyBackwardArgs;
 
-DistanceBranch::DistanceBranch(ParameterSet& parameters, StateSet& states, const std::string& name,
-                               const DistanceBranchConfig& config, const SharedDistance& shared,
+DistanceMixer::DistanceMixer(ParameterSet& parameters, StateSet& states, const std::string& name,
+                               const DistanceMixerConfig& config, const SharedDistance& shared,
                                std::shared_ptr<const RememberedPositions> remembered,
                                std::shared_ptr<const Windows> windows)
     : config_(config),
@@ -35,48 +35,48 @@ DistanceBranch::DistanceBranch(ParameterSet& parameters, StateSet& states, const
   if (span_ != nullptr) span_->limits = Limits{0, 1};
 }
 
-Tensor DistanceBranch::keys(const Tensor& kv) const {
+Tensor DistanceMixer::keys(const Tensor& kv) const {
   return kv.slice(-1, 0, query_width()).split_last(config_.shape.heads, config_.shape.key_size);
 }
 
-Tensor DistanceBranch::values(const Tensor& kv) const {
+Tensor DistanceMixer::values(const Tensor& kv) const {
   const std::int64_t begin = query_width();
   return kv.slice(-1, begin, begin + config_.shape.heads * config_.value_size)
       .split_last(config_.shape.heads, config_.value_size);
 }
 
-void DistanceBranch::forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const {
+void DistanceMixer::forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const {
   forward_with(ctx, normed, out, tape, tape, {});
 }
 
-void DistanceBranch::forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const {
+void DistanceMixer::forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const {
   forward_with(ctx, normed, out, nullptr, &tape, {});
 }
 
-void DistanceBranch::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
+void DistanceMixer::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
                                    Tape& tape) const {
   forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
 }
 
-kernels::DistanceScores DistanceBranch::read(const Projected& projected) const {
+kernels::DistanceScores DistanceMixer::read(const Projected& projected) const {
   kernels::DistanceScores s = visible(queries(projected.q), keys(projected.kv));
   if (span_ != nullptr) add_span(s, span_->master);
   return s;
 }
 
-std::int64_t DistanceBranch::unread_rows(const Context& ctx, const Projected& projected) const {
+std::int64_t DistanceMixer::unread_rows(const Context& ctx, const Projected& projected) const {
   if (!skips_rows() || ctx.device != Device::cpu || ctx.planning()) return 0;
   return read(projected).unread_keys();
 }
 
-void DistanceBranch::project_keys_values(Context& ctx, const Tensor& x, const Tensor& kv) const {
+void DistanceMixer::project_keys_values(Context& ctx, const Tensor& x, const Tensor& kv) const {
   const std::int64_t width = query_width(), all = query_key_value_.out();
   ops::linear(ctx, x, query_key_value_.weight().value.slice(0, width, all),
               bias_of(query_key_value_.bias(), width, all), kv);
 }
 
 // One product for the segment's queries, one for the keys and values of all positions.
-DistanceBranch::Projected DistanceBranch::project(Context& ctx, const Tensor& segment, const Tensor& joined,
+DistanceMixer::Projected DistanceMixer::project(Context& ctx, const Tensor& segment, const Tensor& joined,
                                                   Scratch& scratch, Tape* tape) const {
   const std::int64_t batch = segment.size(0), all = query_key_value_.out(), width = query_width();
   const Tensor weight = query_key_value_.weight().value, bias = query_key_value_.bias();
@@ -100,7 +100,7 @@ DistanceBranch::Projected DistanceBranch::project(Context& ctx, const Tensor& se
 }
 
 // Positions count from the first row of the memory.
-DistanceBranch::Projected DistanceBranch::transform(Context& ctx, const Projected& in, Scratch& scratch,
+DistanceMixer::Projected DistanceMixer::transform(Context& ctx, const Projected& in, Scratch& scratch,
                                                     Tape* tape) const {
   if (!config_.transform.any()) return in;
   const std::int64_t batch = in.q.size(0);
@@ -116,7 +116,7 @@ DistanceBranch::Projected DistanceBranch::transform(Context& ctx, const Projecte
   return made;
 }
 
-void DistanceBranch::transform_back(Context& ctx, const Projected& in, const Projected& gradients) const {
+void DistanceMixer::transform_back(Context& ctx, const Projected& in, const Projected& gradients) const {
   if (!config_.transform.any()) return;
   const std::int64_t unread = unread_rows(ctx, in), all = in.kv.size(1);
   const Tensor dq = queries(gradients.q), dk = keys(gradients.kv.slice(1, unread, all));
@@ -128,7 +128,7 @@ void DistanceBranch::transform_back(Context& ctx, const Projected& in, const Pro
           .transform = config_.transform, .dy = dk, .x = keys(in.kv.slice(1, unread, all)), .dx = dk, .first = unread});
 }
 
-kernels::DistanceScores DistanceBranch::visible(const Tensor& q, const Tensor& k) const {
+kernels::DistanceScores DistanceMixer::visible(const Tensor& q, const Tensor& k) const {
   const DistanceConfig& c = config_.distance;
   kernels::DistanceScores s{.q = q, .k = k};
   s.window = windows_->of(config_.layer);
@@ -139,13 +139,13 @@ kernels::DistanceScores DistanceBranch::visible(const Tensor& q, const Tensor& k
   return s;
 }
 
-void DistanceBranch::add_span(kernels::DistanceScores& scores, const Tensor& spans) const {
+void DistanceMixer::add_span(kernels::DistanceScores& scores, const Tensor& spans) const {
   scores.span = spans;
   scores.longest_span = static_cast<double>(config_.distance.span.longest);
   scores.ramp = static_cast<double>(config_.distance.span.ramp);
 }
 
-kernels::DistanceScores DistanceBranch::mask(std::int64_t positions, const Tensor& spans) const {
+kernels::DistanceScores DistanceMixer::mask(std::int64_t positions, const Tensor& spans) const {
   const std::int64_t heads = config_.shape.heads, size = config_.shape.key_size;
   kernels::DistanceScores s = visible(Tensor(nullptr, Dtype::f32, {1, positions, heads, size}),
                                       Tensor(nullptr, Dtype::f32, {1, memory_.rows() + positions, heads, size}));
@@ -153,14 +153,14 @@ kernels::DistanceScores DistanceBranch::mask(std::int64_t positions, const Tenso
   return s;
 }
 
-kernels::DistanceScores DistanceBranch::shapes(std::int64_t positions) const {
+kernels::DistanceScores DistanceMixer::shapes(std::int64_t positions) const {
   kernels::DistanceScores s = mask(positions);
   s.table = term_.table_shape(s.k.size(1));
   s.dropout.p = static_cast<float>(config_.distance.dropout);
   return s;
 }
 
-kernels::DistanceScores DistanceBranch::scores(const Context& ctx, const Saved& in, const Tensor& first_key) const {
+kernels::DistanceScores DistanceMixer::scores(const Context& ctx, const Saved& in, const Tensor& first_key) const {
   const DistanceConfig& c = config_.distance;
   kernels::DistanceScores s = visible(queries(in.transformed.q), keys(in.transformed.kv));
   s.table = in.table;
@@ -178,7 +178,7 @@ kernels::DistanceScores DistanceBranch::scores(const Context& ctx, const Saved& 
   return s;
 }
 
-void DistanceBranch::add_span_loss(Context& ctx, double factor, const Tensor& loss) const {
+void DistanceMixer::add_span_loss(Context& ctx, double factor, const Tensor& loss) const {
   const double longest = static_cast<double>(config_.distance.span.longest);
   ops::run(ctx, kernels::SumLossArgs{.x = span_->master,
                                      .gradient = span_->gradient,
@@ -187,7 +187,7 @@ void DistanceBranch::add_span_loss(Context& ctx, double factor, const Tensor& lo
                                      .loss_scale = ctx.loss_scale});
 }
 
-DistanceBranch::Attended DistanceBranch::attend(Context& ctx, const Saved& in, Scratch& scratch, Tape* tape) const {
+DistanceMixer::Attended DistanceMixer::attend(Context& ctx, const Saved& in, Scratch& scratch, Tape* tape) const {
   const std::int64_t batch = in.projected.q.size(0), seq = in.projected.q.size(1), heads = config_.shape.heads;
   const Attended out = {scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape),
                         scratch.tensor({batch, heads, seq}, ctx.exact, tape)};
@@ -199,7 +199,7 @@ DistanceBranch::Attended DistanceBranch::attend(Context& ctx, const Saved& in, S
   return out;
 }
 
-DistanceBranch::Saved DistanceBranch::before_attention(Context& ctx, const Tensor& normed, Scratch& scratch,
+DistanceMixer::Saved DistanceMixer::before_attention(Context& ctx, const Tensor& normed, Scratch& scratch,
                                                        Tape* tape) const {
   Saved made;
   made.joined = memory_.join(ctx, normed, scratch, tape);
@@ -209,7 +209,7 @@ DistanceBranch::Saved DistanceBranch::before_attention(Context& ctx, const Tenso
   return made;
 }
 
-void DistanceBranch::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape,
+void DistanceMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape,
                                   Tape* kept_on, Attended known) const {
   Scratch scratch(ctx);
   Saved made = before_attention(ctx, normed, scratch, tape);
@@ -226,7 +226,7 @@ void DistanceBranch::forward_with(Context& ctx, const Tensor& normed, const Bran
   output_.apply(ctx, made.attended.o, to, residual);
 }
 
-void DistanceBranch::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
+void DistanceMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
   Saved made;
   made.attended.lse = tape.pop();
   made.attended.o = tape.pop();
@@ -265,7 +265,7 @@ void DistanceBranch::backward(Context& ctx, const Tensor& dout, const Tensor& dn
   backward_projections(ctx, normed, made.joined, gradients, dnormed);
 }
 
-void DistanceBranch::remember(Context& ctx, const Saved& made) const {
+void DistanceMixer::remember(Context& ctx, const Saved& made) const {
   Scratch scratch(ctx);
   const Tensor evicted = memory_.evicted(made.joined);
   Tensor compressed;
@@ -280,7 +280,7 @@ void DistanceBranch::remember(Context& ctx, const Saved& made) const {
 
 // The gradients of values are these sums where the gradient of every output is 1. Values have eight equal elements,
 // which is what the fast kernels for 16-bit types take at least.
-Tensor DistanceBranch::received(Context& ctx, const Saved& made, const Tensor& first_key, Scratch& scratch) const {
+Tensor DistanceMixer::received(Context& ctx, const Saved& made, const Tensor& first_key, Scratch& scratch) const {
   constexpr std::int64_t elements = 8;
   const Tensor q = queries(made.transformed.q), k = keys(made.transformed.kv);
   const std::int64_t batch = k.size(0), all = k.size(1), heads = config_.shape.heads;
@@ -306,7 +306,7 @@ Tensor DistanceBranch::received(Context& ctx, const Saved& made, const Tensor& f
 }
 
 // A query alone, with the key rows up to its own: what every row receives from all queries is then its probability.
-void DistanceBranch::show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
+void DistanceMixer::show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
                                         const SeeProbabilities& see) const {
   Scratch scratch(ctx);
   const Saved all = before_attention(ctx, normed, scratch, nullptr);
@@ -323,7 +323,7 @@ void DistanceBranch::show_probabilities(Context& ctx, const Tensor& normed, cons
 }
 
 // Queries and keys have their norms, but no rotation by their position.
-void DistanceBranch::reconstruct(Context& ctx, const Saved& made) const {
+void DistanceMixer::reconstruct(Context& ctx, const Saved& made) const {
   Scratch scratch(ctx);
   const Tensor evicted = memory_.evicted(made.joined);
   if (!evicted.given()) return;
@@ -362,7 +362,7 @@ void DistanceBranch::reconstruct(Context& ctx, const Saved& made) const {
 
 // With a memory dq lies within a tensor like that of a segment's qkv, in which backward_projections joins the gradients
 // of the segment's own keys and values to it.
-DistanceBranch::Projected DistanceBranch::gradient_tensors(Context& ctx, const Saved& made, Scratch& scratch) const {
+DistanceMixer::Projected DistanceMixer::gradient_tensors(Context& ctx, const Saved& made, Scratch& scratch) const {
   const Tensor& kv = made.projected.kv;
   const std::int64_t width = query_width(), all = query_key_value_.out();
   const Tensor qkv = scratch.tensor({kv.size(0), made.projected.q.size(1), all}, ctx.compute);
@@ -371,7 +371,7 @@ DistanceBranch::Projected DistanceBranch::gradient_tensors(Context& ctx, const S
   return {qkv.slice(-1, 0, width), scratch.tensor(kv.shape(), ctx.compute)};
 }
 
-void DistanceBranch::backward_projections(Context& ctx, const Tensor& segment, const Tensor& joined,
+void DistanceMixer::backward_projections(Context& ctx, const Tensor& segment, const Tensor& joined,
                                           const Projected& gradients, const Tensor& dsegment) const {
   const std::int64_t width = query_width(), all = query_key_value_.out(), rows = memory_.rows(),
                      positions = segment.size(1);

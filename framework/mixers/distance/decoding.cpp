@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "framework/layers/distance_branch.h"
+#include "framework/mixers/distance/mixer.h"
 #include "framework/ops/basic.h"
 #include "framework/ops/run.h"
 #include "kernels/copy_rows/copy_rows.h"
 
 namespace longstride {
 
-kernels::DecodedStream DistanceBranch::decoded_stream(std::int64_t positions) const {
+kernels::DecodedStream DistanceMixer::decoded_stream(std::int64_t positions) const {
   const DistanceConfig& c = config_.distance;
   kernels::DecodedStream s;
   s.positions = positions;
@@ -26,9 +26,9 @@ kernels::DecodedStream DistanceBranch::decoded_stream(std::int64_t positions) co
   return s;
 }
 
-std::unique_ptr<BranchCache> DistanceBranch::make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
+std::unique_ptr<BranchCache> DistanceMixer::make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                                         std::int64_t positions) const {
-  auto cache = std::make_unique<DistanceBranchCache>();
+  auto cache = std::make_unique<DistanceCacheRows>();
   const kernels::DecodedStream stream = decoded_stream(positions);
   cache->plan = kernels::make_distance_decode_plan(stream);
   cache->rows = {cache->plan.get(), memory.tensor({batch, cache->plan->rows, config_.shape.key_size}, ctx.compute),
@@ -41,7 +41,7 @@ std::unique_ptr<BranchCache> DistanceBranch::make_cache(Context& ctx, Scratch& m
 }
 
 // They are the same in every sequence, but are projected once for each, to take little memory.
-void DistanceBranch::append_zeros(Context& ctx, const DistanceBranchCache& cache) const {
+void DistanceMixer::append_zeros(Context& ctx, const DistanceCacheRows& cache) const {
   const std::int64_t rows = config_.memory.length, kept = config_.memory.compressed;
   if (cache.plan->stream.before == 0) return;
   Scratch scratch(ctx);
@@ -59,16 +59,16 @@ void DistanceBranch::append_zeros(Context& ctx, const DistanceBranchCache& cache
   }
 }
 
-Tensor DistanceBranch::transformed_keys(Context& ctx, const Tensor& kv, std::int64_t first, Scratch& scratch) const {
+Tensor DistanceMixer::transformed_keys(Context& ctx, const Tensor& kv, std::int64_t first, Scratch& scratch) const {
   if (!config_.transform.any()) return keys(kv);
   const Tensor x = keys(kv), y = scratch.tensor(x.shape(), ctx.compute);
   ops::run(ctx, kernels::QueryKeyArgs{.transform = config_.transform, .x = x, .y = y, .first = first});
   return y;
 }
 
-void DistanceBranch::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
+void DistanceMixer::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
                             std::int64_t position) const {
-  const auto& kept = static_cast<const DistanceBranchCache&>(*cache);
+  const auto& kept = static_cast<const DistanceCacheRows&>(*cache);
   const std::int64_t batch = normed.size(0), heads = config_.shape.heads, size = config_.shape.key_size;
   Scratch scratch(ctx);
   const Tensor qkv = scratch.tensor({batch, 1, query_key_value_.out()}, ctx.compute);

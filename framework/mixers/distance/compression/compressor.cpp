@@ -1,4 +1,4 @@
-#include "framework/layers/compression/compressor.h"
+#include "framework/mixers/distance/compression/compressor.h"
 
 #include "framework/ops/linear.h"
 #include "framework/ops/run.h"

@@ -1,4 +1,4 @@
-#include "framework/layers/attention_branch.h"
+#include "framework/mixers/attention/mixer.h"
 
 #include <cmath>
 
@@ -8,7 +8,7 @@
 
 namespace longstride {
 
-AttentionBranch::AttentionBranch(ParameterSet& parameters, const std::string& name, const AttentionBranchConfig& config,
+AttentionMixer::AttentionMixer(ParameterSet& parameters, const std::string& name, const AttentionMixerConfig& config,
                                  std::shared_ptr<const AttentionPlans> plans, std::int64_t layer)
     : config_(config),
       query_key_value_(
@@ -43,7 +43,7 @@ std::shared_ptr<const kernels::DecodePlan> AttentionPlans::decode_plan(std::int6
   return made;
 }
 
-AttentionBranch::QkvHeads AttentionBranch::heads_of(const Tensor& qkv, std::int64_t heads,
+AttentionMixer::QkvHeads AttentionMixer::heads_of(const Tensor& qkv, std::int64_t heads,
                                                     const Tensor& transformed) const {
   const std::int64_t keys = heads * config_.key_size, values = heads * config_.value_size;
   const Tensor& qk = transformed.given() ? transformed : qkv;
@@ -52,11 +52,11 @@ AttentionBranch::QkvHeads AttentionBranch::heads_of(const Tensor& qkv, std::int6
           qkv.slice(-1, 2 * keys, 2 * keys + values).split_last(heads, config_.value_size)};
 }
 
-Tensor AttentionBranch::queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const {
+Tensor AttentionMixer::queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const {
   return qkv.slice(-1, 0, 2 * heads * config_.key_size).split_last(2 * heads, config_.key_size);
 }
 
-Tensor AttentionBranch::transform(Context& ctx, const Tensor& qkv, std::int64_t heads, std::int64_t first,
+Tensor AttentionMixer::transform(Context& ctx, const Tensor& qkv, std::int64_t heads, std::int64_t first,
                                   Scratch& scratch, Tape* tape) const {
   if (!config_.transform.any()) return {};
   const Tensor qk = scratch.tensor({qkv.size(0), qkv.size(1), 2 * heads * config_.key_size}, ctx.compute, tape);
@@ -68,7 +68,7 @@ Tensor AttentionBranch::transform(Context& ctx, const Tensor& qkv, std::int64_t 
   return qk;
 }
 
-void AttentionBranch::transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const {
+void AttentionMixer::transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const {
   if (!config_.transform.any()) return;
   const Tensor gradient = queries_and_keys_in(dqkv, heads);
   ops::run(ctx,
@@ -76,22 +76,22 @@ void AttentionBranch::transform_back(Context& ctx, const Tensor& qkv, std::int64
                .transform = config_.transform, .dy = gradient, .x = queries_and_keys_in(qkv, heads), .dx = gradient});
 }
 
-double AttentionBranch::scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.key_size)); }
+double AttentionMixer::scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.key_size)); }
 
-void AttentionBranch::forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const {
+void AttentionMixer::forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const {
   forward_with(ctx, normed, out, tape, tape, {});
 }
 
-void AttentionBranch::forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const {
+void AttentionMixer::forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const {
   forward_with(ctx, normed, out, nullptr, &tape, {});
 }
 
-void AttentionBranch::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out,
+void AttentionMixer::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out,
                                     const KeptResults& kept, Tape& tape) const {
   forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
 }
 
-void AttentionBranch::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape,
+void AttentionMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape,
                                    Tape* kept_on, Attended known) const {
   const int ranks = ctx.sequence_ranks();
   const std::int64_t batch = normed.size(0), seq = normed.size(1) * ranks, heads = config_.heads / ranks;
@@ -116,7 +116,7 @@ void AttentionBranch::forward_with(Context& ctx, const Tensor& normed, const Bra
   output_.apply(ctx, o, to, residual);
 }
 
-AttentionBranch::Attended AttentionBranch::attend(Context& ctx, const QkvHeads& in, Scratch& scratch,
+AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in, Scratch& scratch,
                                                   Tape* tape) const {
   const std::int64_t batch = in.q.size(0), seq = in.q.size(1), heads = in.q.size(2);
   const Attended out = {scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape),
@@ -132,7 +132,7 @@ AttentionBranch::Attended AttentionBranch::attend(Context& ctx, const QkvHeads& 
   return out;
 }
 
-void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
+void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
   const Tensor o = tape.pop(), lse = tape.pop(), o_heads = tape.pop(), qk = tape.pop(), qkv = tape.pop(),
                normed = tape.pop();
   const int ranks = ctx.sequence_ranks();
@@ -172,7 +172,7 @@ void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& d
 // row of P adds up to 1, so the columns of dv add up to those of do, and these to the gradient of W_p's bias times W_p.
 // Neither holds for part of a sequence, but a sum over ranks is one over sequences. All ranks must take the same way,
 // hence the plan of all heads.
-void AttentionBranch::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const {
+void AttentionMixer::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const {
   if (!config_.biased) return;
   const std::int64_t keys = config_.heads * config_.key_size, all = query_key_value_.out();
   const bool transformed = config_.transform.any();  // then a bias of the keys does not shift scores alike
@@ -185,19 +185,19 @@ void AttentionBranch::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::i
     query_key_value_.bias_gradient_of(ctx, dqkv, 2 * keys, all);
 }
 
-AttentionBranch::QkvHeads AttentionBranch::project(Context& ctx, const Tensor& normed, std::int64_t first,
+AttentionMixer::QkvHeads AttentionMixer::project(Context& ctx, const Tensor& normed, std::int64_t first,
                                                    Scratch& scratch) const {
   const Tensor qkv = scratch.tensor({normed.size(0), normed.size(1), query_key_value_.out()}, ctx.compute);
   query_key_value_.apply(ctx, normed, qkv);
   return heads_of(qkv, config_.heads, transform(ctx, qkv, config_.heads, first, scratch));
 }
 
-std::vector<std::int64_t> AttentionBranch::column_groups() const {
+std::vector<std::int64_t> AttentionMixer::column_groups() const {
   const std::int64_t keys = config_.heads * config_.key_size, values = config_.heads * config_.value_size;
   return {keys, keys, values};
 }
 
-std::unique_ptr<BranchCache> AttentionBranch::make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
+std::unique_ptr<BranchCache> AttentionMixer::make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                                          std::int64_t positions) const {
   auto cache = std::make_unique<AttentionCache>();
   cache->plan = plans_->decode_plan(layer_, positions);
@@ -207,7 +207,7 @@ std::unique_ptr<BranchCache> AttentionBranch::make_cache(Context& ctx, Scratch& 
   return cache;
 }
 
-void AttentionBranch::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
+void AttentionMixer::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
                              std::int64_t position) const {
   const kernels::DecodeCache& rows = static_cast<const AttentionCache&>(*cache).rows;
   Scratch scratch(ctx);

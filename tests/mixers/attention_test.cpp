@@ -1,4 +1,4 @@
-#include "framework/layers/attention_branch.h"
+#include "framework/mixers/attention/mixer.h"
 
 #include <gtest/gtest.h>
 
@@ -95,7 +95,7 @@ class OneBranch {
 
   testing::TestContext ctx_;
   ParameterSet parameters_;
-  AttentionBranch branch_;
+  AttentionMixer branch_;
   OwnedTensor values_, gradients_;
 };
 
