@@ -9,7 +9,7 @@
 namespace longstride {
 
 AttentionMixer::AttentionMixer(ParameterSet& parameters, const std::string& name, const AttentionMixerConfig& config,
-                                 std::shared_ptr<const AttentionPlans> plans, std::int64_t layer)
+                               std::shared_ptr<const AttentionPlans> plans, std::int64_t layer)
     : config_(config),
       query_key_value_(
           parameters, name + ".query_key_value", config.width,
@@ -20,31 +20,8 @@ AttentionMixer::AttentionMixer(ParameterSet& parameters, const std::string& name
       plans_(std::move(plans)),
       layer_(layer) {}
 
-std::shared_ptr<const kernels::AttentionPlan> AttentionPlans::plan(std::int64_t layer, std::int64_t positions, int rank,
-                                                                   int ranks) const {
-  std::lock_guard lock(mutex_);
-  const std::shared_ptr<const kernels::AttentionPlan> whole = cache_.get(layer, positions);
-  if (ranks == 1) return whole;
-  auto& part = parts_[{whole.get(), rank, ranks}];
-  if (part != nullptr) return part;
-  auto mine = std::make_shared<kernels::AttentionPlan>(*whole);
-  const auto each = static_cast<std::ptrdiff_t>(whole->heads.size()) / ranks;
-  const auto first = whole->heads.begin() + rank * each;
-  mine->heads.assign(first, first + each);
-  return part = mine;
-}
-
-std::shared_ptr<const kernels::DecodePlan> AttentionPlans::decode_plan(std::int64_t layer,
-                                                                       std::int64_t positions) const {
-  std::lock_guard lock(mutex_);
-  const std::shared_ptr<const kernels::AttentionPlan> whole = cache_.get(layer, positions);
-  auto& made = decode_plans_[whole.get()];
-  if (made == nullptr) made = kernels::make_decode_plan(*whole);
-  return made;
-}
-
 AttentionMixer::QkvHeads AttentionMixer::heads_of(const Tensor& qkv, std::int64_t heads,
-                                                    const Tensor& transformed) const {
+                                                  const Tensor& transformed) const {
   const std::int64_t keys = heads * config_.key_size, values = heads * config_.value_size;
   const Tensor& qk = transformed.given() ? transformed : qkv;
   return {qk.slice(-1, 0, keys).split_last(heads, config_.key_size),
@@ -57,7 +34,7 @@ Tensor AttentionMixer::queries_and_keys_in(const Tensor& qkv, std::int64_t heads
 }
 
 Tensor AttentionMixer::transform(Context& ctx, const Tensor& qkv, std::int64_t heads, std::int64_t first,
-                                  Scratch& scratch, Tape* tape) const {
+                                 Scratch& scratch, Tape* tape) const {
   if (!config_.transform.any()) return {};
   const Tensor qk = scratch.tensor({qkv.size(0), qkv.size(1), 2 * heads * config_.key_size}, ctx.compute, tape);
   ops::run(ctx, kernels::QueryKeyArgs{.transform = config_.transform,
@@ -86,13 +63,13 @@ void AttentionMixer::forward_keeping(Context& ctx, const Tensor& normed, const B
   forward_with(ctx, normed, out, nullptr, &tape, {});
 }
 
-void AttentionMixer::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out,
-                                    const KeptResults& kept, Tape& tape) const {
+void AttentionMixer::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
+                                   Tape& tape) const {
   forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
 }
 
 void AttentionMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape,
-                                   Tape* kept_on, Attended known) const {
+                                  Tape* kept_on, Attended known) const {
   const int ranks = ctx.sequence_ranks();
   const std::int64_t batch = normed.size(0), seq = normed.size(1) * ranks, heads = config_.heads / ranks;
   Scratch scratch(ctx);
@@ -116,8 +93,7 @@ void AttentionMixer::forward_with(Context& ctx, const Tensor& normed, const Bran
   output_.apply(ctx, o, to, residual);
 }
 
-AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in, Scratch& scratch,
-                                                  Tape* tape) const {
+AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in, Scratch& scratch, Tape* tape) const {
   const std::int64_t batch = in.q.size(0), seq = in.q.size(1), heads = in.q.size(2);
   const Attended out = {scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape),
                         scratch.tensor({batch, heads, seq}, ctx.exact, tape)};
@@ -186,7 +162,7 @@ void AttentionMixer::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::in
 }
 
 AttentionMixer::QkvHeads AttentionMixer::project(Context& ctx, const Tensor& normed, std::int64_t first,
-                                                   Scratch& scratch) const {
+                                                 Scratch& scratch) const {
   const Tensor qkv = scratch.tensor({normed.size(0), normed.size(1), query_key_value_.out()}, ctx.compute);
   query_key_value_.apply(ctx, normed, qkv);
   return heads_of(qkv, config_.heads, transform(ctx, qkv, config_.heads, first, scratch));
@@ -198,7 +174,7 @@ std::vector<std::int64_t> AttentionMixer::column_groups() const {
 }
 
 std::unique_ptr<BranchCache> AttentionMixer::make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
-                                                         std::int64_t positions) const {
+                                                        std::int64_t positions) const {
   auto cache = std::make_unique<AttentionCache>();
   cache->plan = plans_->decode_plan(layer_, positions);
   const std::int64_t rows = cache->plan->rows;
@@ -208,7 +184,7 @@ std::unique_ptr<BranchCache> AttentionMixer::make_cache(Context& ctx, Scratch& m
 }
 
 void AttentionMixer::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
-                             std::int64_t position) const {
+                            std::int64_t position) const {
   const kernels::DecodeCache& rows = static_cast<const AttentionCache&>(*cache).rows;
   Scratch scratch(ctx);
   const QkvHeads in = project(ctx, normed, position, scratch);

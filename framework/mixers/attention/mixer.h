@@ -2,15 +2,13 @@
 // attention: several heads over one pattern (Eq. 2 to 8), scaled by 1 / sqrt(key size). Queries and keys may be
 // normalised and rotated first.
 #pragma once
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <tuple>
-#include <utility>
+#include <vector>
 
-#include "framework/layers/branch.h"
 #include "framework/layers/linear.h"
+#include "framework/mixers/attention/plans.h"
+#include "framework/mixers/mixer.h"
 #include "kernels/attention/decode/decode.h"
 #include "kernels/query_key/query_key.h"
 
@@ -22,23 +20,7 @@ struct AttentionMixerConfig {
   double output_deviation = 0;  // of W_p
   bool biased = true;           // whether W_qkv and W_p have biases
   kernels::QueryKeyTransform transform;
-};
-
-// The plans of a model's layers, by sequence length; layers with equal parts share a plan. Each rank of a group that
-// divides a sequence has an equal run of the heads. Thread-safe.
-class AttentionPlans {
- public:
-  AttentionPlans(kernels::PatternConfig pattern, std::int64_t heads) : cache_(std::move(pattern), heads) {}
-  std::shared_ptr<const kernels::AttentionPlan> plan(std::int64_t layer, std::int64_t positions, int rank = 0,
-                                                     int ranks = 1) const;
-  std::shared_ptr<const kernels::DecodePlan> decode_plan(std::int64_t layer, std::int64_t positions) const;
-
- private:
-  mutable std::mutex mutex_;
-  mutable kernels::PlanCache cache_;
-  mutable std::map<std::tuple<const kernels::AttentionPlan*, int, int>, std::shared_ptr<const kernels::AttentionPlan>>
-      parts_;  // parts of the cached plans, which are never dropped
-  mutable std::map<const kernels::AttentionPlan*, std::shared_ptr<const kernels::DecodePlan>> decode_plans_;
+  std::int64_t segment = 0;  // positions of a whole one
 };
 
 // The keys and values of earlier positions.
@@ -47,11 +29,11 @@ struct AttentionCache : BranchCache {
   kernels::DecodeCache rows;
 };
 
-class AttentionMixer : public Branch {
+class AttentionMixer final : public Mixer {
  public:
   // Parameters: `name`.query_key_value.*, `name`.output.*
   AttentionMixer(ParameterSet& parameters, const std::string& name, const AttentionMixerConfig& config,
-                  std::shared_ptr<const AttentionPlans> plans, std::int64_t layer);
+                 std::shared_ptr<const AttentionPlans> plans, std::int64_t layer);
 
   void forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const override;
   bool adds_residual() const override { return true; }
@@ -72,6 +54,22 @@ class AttentionMixer : public Branch {
                                           std::int64_t positions) const override;
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
               std::int64_t position) const override;
+
+  // In facts.cpp.
+  std::int64_t heads() const override { return config_.heads; }
+  std::string kind(std::int64_t head) const override;
+  KeyRows key_rows() const override { return {.segment = config_.segment}; }
+  std::int64_t stride() const override { return plans_->pattern().stride; }
+  PairCost cost(std::int64_t positions) const override;
+  PairWeight pair_weight(std::int64_t head, double span) const override;
+  void show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
+                          const SeeProbabilities& see) const override;
+  void extend(Reach& reach) const override;
+  std::string slow(std::int64_t positions) const override;
+  std::string problem_on_gpu() const override;
+  std::string problem_of_ranks(int ranks) const override;
+  std::string summary() const override;
+  MixerBench bench(Context& ctx, Scratch& scratch, std::int64_t batch, std::int64_t positions) const override;
 
   const Linear& query_key_value() const { return query_key_value_; }
   const Linear& output() const { return output_; }
@@ -99,6 +97,7 @@ class AttentionMixer : public Branch {
   // Adds the gradient of the bias in qkv, for sequences of this many positions: over dqkv only where it has to.
   void add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const;
   double scale() const;
+  std::string bench_name() const;
 
   AttentionMixerConfig config_;
   Linear query_key_value_;

@@ -27,8 +27,8 @@ kernels::DecodedStream DistanceMixer::decoded_stream(std::int64_t positions) con
 }
 
 std::unique_ptr<BranchCache> DistanceMixer::make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
-                                                        std::int64_t positions) const {
-  auto cache = std::make_unique<DistanceCacheRows>();
+                                                       std::int64_t positions) const {
+  auto cache = std::make_unique<DistanceMixerCache>();
   const kernels::DecodedStream stream = decoded_stream(positions);
   cache->plan = kernels::make_distance_decode_plan(stream);
   cache->rows = {cache->plan.get(), memory.tensor({batch, cache->plan->rows, config_.shape.key_size}, ctx.compute),
@@ -41,7 +41,7 @@ std::unique_ptr<BranchCache> DistanceMixer::make_cache(Context& ctx, Scratch& me
 }
 
 // They are the same in every sequence, but are projected once for each, to take little memory.
-void DistanceMixer::append_zeros(Context& ctx, const DistanceCacheRows& cache) const {
+void DistanceMixer::append_zeros(Context& ctx, const DistanceMixerCache& cache) const {
   const std::int64_t rows = config_.memory.length, kept = config_.memory.compressed;
   if (cache.plan->stream.before == 0) return;
   Scratch scratch(ctx);
@@ -67,8 +67,8 @@ Tensor DistanceMixer::transformed_keys(Context& ctx, const Tensor& kv, std::int6
 }
 
 void DistanceMixer::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
-                            std::int64_t position) const {
-  const auto& kept = static_cast<const DistanceCacheRows&>(*cache);
+                           std::int64_t position) const {
+  const auto& kept = static_cast<const DistanceMixerCache&>(*cache);
   const std::int64_t batch = normed.size(0), heads = config_.shape.heads, size = config_.shape.key_size;
   Scratch scratch(ctx);
   const Tensor qkv = scratch.tensor({batch, 1, query_key_value_.out()}, ctx.compute);

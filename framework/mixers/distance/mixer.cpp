@@ -14,10 +14,27 @@ namespace longstride {
 using kernels::QueryKeyArgs;
 using kernels::QueryKeyBackwardArgs;
 
+namespace {
+
+// (1, key rows, heads) of any type as [head][key row].
+std::vector<std::vector<double>> by_head(const Tensor& probabilities) {
+  std::vector<std::vector<double>> out(static_cast<std::size_t>(probabilities.size(2)));
+  kernels::with_float_type(probabilities.dtype(), [&](auto zero) {
+    const auto* p = probabilities.as<const decltype(zero)>();
+    for (std::size_t head = 0; head < out.size(); ++head)
+      for (std::int64_t j = 0; j < probabilities.size(1); ++j)
+        out[head].push_back(static_cast<double>(
+            p[j * probabilities.stride(1) + static_cast<std::int64_t>(head) * probabilities.stride(2)]));
+  });
+  return out;
+}
+
+}  // namespace
+
 DistanceMixer::DistanceMixer(ParameterSet& parameters, StateSet& states, const std::string& name,
-                               const DistanceMixerConfig& config, const SharedDistance& shared,
-                               std::shared_ptr<const RememberedPositions> remembered,
-                               std::shared_ptr<const Windows> windows)
+                             const DistanceMixerConfig& config, const SharedDistance& shared,
+                             std::shared_ptr<const RememberedPositions> remembered,
+                             std::shared_ptr<const Windows> windows)
     : config_(config),
       query_key_value_(parameters, name + ".query_key_value", config.shape.width,
                        {query_width(), query_width(), config.shape.heads * config.value_size}, config.shape.deviation,
@@ -54,7 +71,7 @@ void DistanceMixer::forward_keeping(Context& ctx, const Tensor& normed, const Br
 }
 
 void DistanceMixer::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
-                                   Tape& tape) const {
+                                  Tape& tape) const {
   forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
 }
 
@@ -77,7 +94,7 @@ void DistanceMixer::project_keys_values(Context& ctx, const Tensor& x, const Ten
 
 // One product for the segment's queries, one for the keys and values of all positions.
 DistanceMixer::Projected DistanceMixer::project(Context& ctx, const Tensor& segment, const Tensor& joined,
-                                                  Scratch& scratch, Tape* tape) const {
+                                                Scratch& scratch, Tape* tape) const {
   const std::int64_t batch = segment.size(0), all = query_key_value_.out(), width = query_width();
   const Tensor weight = query_key_value_.weight().value, bias = query_key_value_.bias();
   if (memory_.rows() == 0) {
@@ -101,7 +118,7 @@ DistanceMixer::Projected DistanceMixer::project(Context& ctx, const Tensor& segm
 
 // Positions count from the first row of the memory.
 DistanceMixer::Projected DistanceMixer::transform(Context& ctx, const Projected& in, Scratch& scratch,
-                                                    Tape* tape) const {
+                                                  Tape* tape) const {
   if (!config_.transform.any()) return in;
   const std::int64_t batch = in.q.size(0);
   const Projected made = {scratch.tensor({batch, in.q.size(1), query_width()}, ctx.compute, tape),
@@ -178,12 +195,14 @@ kernels::DistanceScores DistanceMixer::scores(const Context& ctx, const Saved& i
   return s;
 }
 
-void DistanceMixer::add_span_loss(Context& ctx, double factor, const Tensor& loss) const {
-  const double longest = static_cast<double>(config_.distance.span.longest);
+void DistanceMixer::add_parameter_losses(Context& ctx) const {
+  const LearnedSpans& c = config_.distance.span;
+  if (c.loss <= 0 || !ctx.auxiliary.sums.given() || !ctx.auxiliary.once) return;
+  const double longest = static_cast<double>(c.longest);
   ops::run(ctx, kernels::SumLossArgs{.x = span_->master,
                                      .gradient = span_->gradient,
-                                     .loss = loss,
-                                     .factor = factor * longest / static_cast<double>(config_.shape.heads),
+                                     .loss = ctx.auxiliary.sums.slice(0, config_.span_loss, config_.span_loss + 1),
+                                     .factor = c.loss * longest / static_cast<double>(config_.shape.heads),
                                      .loss_scale = ctx.loss_scale});
 }
 
@@ -200,7 +219,7 @@ DistanceMixer::Attended DistanceMixer::attend(Context& ctx, const Saved& in, Scr
 }
 
 DistanceMixer::Saved DistanceMixer::before_attention(Context& ctx, const Tensor& normed, Scratch& scratch,
-                                                       Tape* tape) const {
+                                                     Tape* tape) const {
   Saved made;
   made.joined = memory_.join(ctx, normed, scratch, tape);
   made.projected = project(ctx, normed, made.joined, scratch, tape);
@@ -209,8 +228,8 @@ DistanceMixer::Saved DistanceMixer::before_attention(Context& ctx, const Tensor&
   return made;
 }
 
-void DistanceMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape,
-                                  Tape* kept_on, Attended known) const {
+void DistanceMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape, Tape* kept_on,
+                                 Attended known) const {
   Scratch scratch(ctx);
   Saved made = before_attention(ctx, normed, scratch, tape);
   made.attended = known.o.given() ? known : attend(ctx, made, scratch, kept_on);
@@ -307,7 +326,7 @@ Tensor DistanceMixer::received(Context& ctx, const Saved& made, const Tensor& fi
 
 // A query alone, with the key rows up to its own: what every row receives from all queries is then its probability.
 void DistanceMixer::show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
-                                        const SeeProbabilities& see) const {
+                                       const SeeProbabilities& see) const {
   Scratch scratch(ctx);
   const Saved all = before_attention(ctx, normed, scratch, nullptr);
   for (std::size_t n = 0; n < queries.size(); ++n) {
@@ -318,7 +337,8 @@ void DistanceMixer::show_probabilities(Context& ctx, const Tensor& normed, const
     };
     Saved one = {all.joined, alone(all.projected), alone(all.transformed), all.table, {}};
     one.attended = attend(ctx, one, inner, nullptr);
-    see(n, received(ctx, one, remembered_->first_key(ctx, inner), inner));
+    const Tensor shown = received(ctx, one, remembered_->first_key(ctx, inner), inner);
+    if (!ctx.planning()) see(n, by_head(shown));
   }
 }
 
@@ -372,7 +392,7 @@ DistanceMixer::Projected DistanceMixer::gradient_tensors(Context& ctx, const Sav
 }
 
 void DistanceMixer::backward_projections(Context& ctx, const Tensor& segment, const Tensor& joined,
-                                          const Projected& gradients, const Tensor& dsegment) const {
+                                         const Projected& gradients, const Tensor& dsegment) const {
   const std::int64_t width = query_width(), all = query_key_value_.out(), rows = memory_.rows(),
                      positions = segment.size(1);
   const Tensor &dq = gradients.q, dqkv(dq.data(), dq.dtype(), {dq.size(0), positions, all});

@@ -2,16 +2,15 @@
 // (kernels/distance_attention). Queries are projections of the segment's positions, keys and values of all of them.
 // In training the backward pass also adds the attention-reconstruction loss of a compression that learns.
 #pragma once
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "framework/layers/branch.h"
-#include "framework/mixers/distance/compression/compressor.h"
-#include "framework/mixers/distance/term.h"
 #include "framework/layers/linear.h"
+#include "framework/mixers/distance/compression/compressor.h"
 #include "framework/mixers/distance/memory.h"
+#include "framework/mixers/distance/term.h"
+#include "framework/mixers/mixer.h"
 #include "kernels/distance_attention/decode/distance_decode.h"
 #include "kernels/distance_attention/distance_attention.h"
 #include "kernels/query_key/query_key.h"
@@ -28,8 +27,8 @@ struct DistanceMixerConfig {
   DistanceConfig distance;
   MemoryConfig memory;
   std::int64_t layer = 0;
-  std::int64_t reconstruction_loss = 0;  // its index among the auxiliary losses
-  std::int64_t segment = 0;              // positions of a whole one, which generation follows
+  std::int64_t span_loss = 0, reconstruction_loss = 0;  // their indices among the auxiliary losses
+  std::int64_t segment = 0;                             // positions of a whole one, which generation follows
 };
 
 // What generation keeps for a compressed memory; absent where the stream is too short to need it.
@@ -41,21 +40,21 @@ struct CompressedCache {
 };
 
 // The keys and values of earlier positions; and T, because weights do not change while sequences are generated.
-struct DistanceCacheRows : BranchCache {
+struct DistanceMixerCache : BranchCache {
   std::shared_ptr<const kernels::DistanceDecodePlan> plan;
   kernels::DistanceCache rows;
   Tensor table;
   CompressedCache compressed;
 };
 
-class DistanceMixer : public Branch {
+class DistanceMixer final : public Mixer {
  public:
   // Parameters: `name`.query_key_value.*, those of DistanceTerm, `name`.span (heads) with learned spans,
   // `name`.output.*, `name`.compress.weight of a compression that learns. States: `name`.memory,
   // `name`.compressed_memory.
-  DistanceMixer(ParameterSet& parameters, StateSet& states, const std::string& name,
-                 const DistanceMixerConfig& config, const SharedDistance& shared,
-                 std::shared_ptr<const RememberedPositions> remembered, std::shared_ptr<const Windows> windows);
+  DistanceMixer(ParameterSet& parameters, StateSet& states, const std::string& name, const DistanceMixerConfig& config,
+                const SharedDistance& shared, std::shared_ptr<const RememberedPositions> remembered,
+                std::shared_ptr<const Windows> windows);
 
   void forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const override;
   bool adds_residual() const override { return true; }
@@ -75,27 +74,42 @@ class DistanceMixer : public Branch {
                                           std::int64_t positions) const override;
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
               std::int64_t position) const override;
-  // Precedes decode() of every position. With a compressed memory, where a segment begins: compresses what the one
-  // before has evicted.
-  void begin_segment(Context& ctx, BranchCache* cache, std::int64_t position) const;
+  // With a compressed memory, where a segment begins: compresses what the one before has evicted.
+  void begin_position(Context& ctx, BranchCache* cache, std::int64_t position) const override;
+
+  // In facts.cpp.
+  std::int64_t heads() const override { return config_.shape.heads; }
+  std::string kind(std::int64_t head) const override;
+  KeyRows key_rows() const override;
+  PairCost cost(std::int64_t positions) const override;
+  PairWeight pair_weight(std::int64_t head, double span) const override;
+  std::optional<double> mean_keys(double span) const override;
+  std::int64_t remembered_positions() const override;
+  bool remembers_without_end() const override;
+  HeadSpans spans() const override;
+  std::string slow(std::int64_t positions) const override;
+  std::string problem_of_ranks(int ranks) const override;
+  std::string summary() const override;
+  // In reach.cpp and bench.cpp.
+  void extend(Reach& reach) const override;
+  MixerBench bench(Context& ctx, Scratch& scratch, std::int64_t batch, std::int64_t positions) const override;
 
   // Which pairs a segment of `positions` sees, and with what weight: scores without values. `spans` (heads) are shares
   // of the longest, in host memory; absent: as if spans hid nothing.
   kernels::DistanceScores mask(std::int64_t positions, const Tensor& spans = {}) const;
   // What scores of a segment of `positions` are computed from: tensors without data.
   kernels::DistanceScores shapes(std::int64_t positions) const;
-  // Calls see(n, probabilities (1, key rows, heads)) for each of queries[n] of one row, without dropout; a query's key
-  // rows end with its own.
-  using SeeProbabilities = std::function<void(std::size_t n, const Tensor& probabilities)>;
   void show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
-                          const SeeProbabilities& see) const;
-  const Parameter* span() const { return span_; }  // null without learned spans
-  // Adds the layer's part of the spans' loss, factor * longest * mean of the heads' spans, to `loss` (1) f64, and its
-  // gradient.
-  void add_span_loss(Context& ctx, double factor, const Tensor& loss) const;
-  const DistanceMixerConfig& config() const { return config_; }
+                          const SeeProbabilities& see) const override;
+  // The layer's part of the spans' loss: factor * longest * mean of the heads' spans.
+  void add_parameter_losses(Context& ctx) const override;
 
  private:
+  std::vector<float> shares_of(double span) const;  // of every head, from positions; empty: they learn no spans
+  // That of a whole segment, with these spans.
+  kernels::DistanceScores mask_with(std::vector<float>& shares) const;
+  double compressor_parameters() const;
+  double learning_flops(double positions) const;  // per sequence, of a compression that learns
   // What attention reads: q (batch, seq, heads key size) of the segment, kv (batch, rows + seq, heads (key size + value
   // size)) of all positions.
   struct Projected {
@@ -131,15 +145,15 @@ class DistanceMixer : public Branch {
   Attended attend(Context& ctx, const Saved& in, Scratch& scratch, Tape* tape) const;
   kernels::DecodedStream decoded_stream(std::int64_t positions) const;
   // Stores the keys and values of memories of zeros.
-  void append_zeros(Context& ctx, const DistanceCacheRows& cache) const;
+  void append_zeros(Context& ctx, const DistanceMixerCache& cache) const;
   CompressedCache make_compressed_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                         const kernels::DecodedStream& stream) const;
   void keep_for_compression(Context& ctx, const CompressedCache& cache, const Tensor& normed, const Tensor& q,
                             std::int64_t position) const;
-  void compress_evicted(Context& ctx, const DistanceCacheRows& cache, std::int64_t position) const;
+  void compress_evicted(Context& ctx, const DistanceMixerCache& cache, std::int64_t position) const;
   // Stores the compressed rows that the segment beginning at `position` sees, in the places before its memory.
-  void append_compressed(Context& ctx, const DistanceCacheRows& cache, std::int64_t position) const;
-  Tensor received_while_decoding(Context& ctx, const DistanceCacheRows& cache, std::int64_t position,
+  void append_compressed(Context& ctx, const DistanceMixerCache& cache, std::int64_t position) const;
+  Tensor received_while_decoding(Context& ctx, const DistanceMixerCache& cache, std::int64_t position,
                                  Scratch& scratch) const;
   // The keys of kv as attention takes them, the first of which is at position `first`.
   Tensor transformed_keys(Context& ctx, const Tensor& kv, std::int64_t first, Scratch& scratch) const;

@@ -42,6 +42,8 @@ class DistanceTerm {
   // Adds what gradient_for() has received to the gradients of parameters.
   void add_gradient(Context& ctx, const Tensor& gradient) const;
 
+  bool has_content_bias() const { return content_bias_ != nullptr; }
+  bool has_position_bias() const { return position_bias_ != nullptr; }
   // u and v, and their gradients; absent without biases.
   Tensor content_bias() const { return of(content_bias_, &Parameter::master); }
   Tensor position_bias() const { return of(position_bias_, &Parameter::master); }

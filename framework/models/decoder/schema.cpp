@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/mixers/attention/family.h"
+#include "framework/mixers/distance/family.h"
 #include "framework/models/decoder/decoder.h"
-#include "framework/models/decoder/distance_decoder.h"
 #include "framework/models/decoder/distance_schema.h"
 
 namespace longstride {
@@ -161,19 +162,11 @@ const Choices<kernels::PartKind>& part_names() {
   return names;
 }
 
-double DecoderConfig::deviation(double fan_in) const {
-  if (init_deviation > 0) return init_deviation;
-  const double value = 0.125 / fan_in;
-  return init == InitReading::variance ? std::sqrt(value) : value;
-}
+std::unique_ptr<Model> DecoderConfig::make_model() const { return std::make_unique<Decoder>(*this); }
 
-double DecoderConfig::shrink() const {
-  return init_deviation > 0 ? 1.0 : 1.0 / std::sqrt(2.0 * static_cast<double>(layers));
-}
-
-std::unique_ptr<Model> DecoderConfig::make_model() const {
-  if (distance.given) return std::make_unique<DistanceDecoder>(*this);
-  return std::make_unique<Decoder>(*this);
+std::unique_ptr<MixerFamily> DecoderConfig::make_mixers(ParameterSet& parameters, StateSet& states) const {
+  if (distance.given) return std::make_unique<DistanceFamily>(*this, context, distance, memory, parameters, states);
+  return std::make_unique<AttentionFamily>(*this, context, attention);
 }
 
 void DecoderConfig::visit(SettingsVisitor& v) {

@@ -29,7 +29,7 @@ void each_run(std::int64_t first, std::int64_t rows, std::int64_t capacity, F&& 
 
 // Rows are kept only if the stream is long enough for one to be evicted.
 CompressedCache DistanceMixer::make_compressed_cache(Context& ctx, Scratch& memory, std::int64_t batch,
-                                                      const kernels::DecodedStream& stream) const {
+                                                     const kernels::DecodedStream& stream) const {
   CompressedCache made;
   if (stream.compressed == 0) return made;
   const std::int64_t kv = query_key_value_.out() - query_width(), rows = stream.memory + stream.segment;
@@ -43,21 +43,21 @@ CompressedCache DistanceMixer::make_compressed_cache(Context& ctx, Scratch& memo
 }
 
 void DistanceMixer::keep_for_compression(Context& ctx, const CompressedCache& cache, const Tensor& normed,
-                                          const Tensor& q, std::int64_t position) const {
+                                         const Tensor& q, std::int64_t position) const {
   for (const auto& [x, ring] : {std::pair{normed, cache.inputs}, std::pair{q, cache.queries}})
     if (ring.given())
       ops::run(ctx, kernels::AppendRowsArgs{.x = x, .ring = ring, .first = position, .first_at = ctx.position});
 }
 
-void DistanceMixer::begin_segment(Context& ctx, BranchCache* cache, std::int64_t position) const {
-  const auto& kept = static_cast<const DistanceCacheRows&>(*cache);
+void DistanceMixer::begin_position(Context& ctx, BranchCache* cache, std::int64_t position) const {
+  const auto& kept = static_cast<const DistanceMixerCache&>(*cache);
   if (!kept.compressed.projected.given() || position % config_.segment != 0) return;
   if (position >= config_.memory.length + config_.segment) compress_evicted(ctx, kept, position);
   append_compressed(ctx, kept, position);
 }
 
 // The segment that ends at `position` has evicted the oldest segment of the memory.
-void DistanceMixer::compress_evicted(Context& ctx, const DistanceCacheRows& cache, std::int64_t position) const {
+void DistanceMixer::compress_evicted(Context& ctx, const DistanceMixerCache& cache, std::int64_t position) const {
   const CompressedCache& kept = cache.compressed;
   const std::int64_t segment = config_.segment, first = position - segment - config_.memory.length,
                      slot = first % kept.inputs.size(1);
@@ -69,7 +69,7 @@ void DistanceMixer::compress_evicted(Context& ctx, const DistanceCacheRows& cach
   ops::run(ctx, kernels::AppendRowsArgs{.x = kv, .ring = kept.projected, .first = first / config_.memory.rate});
 }
 
-void DistanceMixer::append_compressed(Context& ctx, const DistanceCacheRows& cache, std::int64_t position) const {
+void DistanceMixer::append_compressed(Context& ctx, const DistanceMixerCache& cache, std::int64_t position) const {
   const kernels::SeenPositions seen(cache.plan->stream);
   const std::int64_t rows = seen.compressed_rows(position), first = position - config_.memory.length - rows;
   each_run(seen.compressed_before(position) - rows, rows, config_.memory.compressed,
@@ -85,8 +85,8 @@ void DistanceMixer::append_compressed(Context& ctx, const DistanceCacheRows& cac
 
 // The attention that the rows evicted by the segment before `position` received from it, as `received` gives it in
 // training: (batch, segment, heads).
-Tensor DistanceMixer::received_while_decoding(Context& ctx, const DistanceCacheRows& cache, std::int64_t position,
-                                               Scratch& scratch) const {
+Tensor DistanceMixer::received_while_decoding(Context& ctx, const DistanceMixerCache& cache, std::int64_t position,
+                                              Scratch& scratch) const {
   constexpr std::int64_t elements = 8;  // of values, which do not matter: lse depends on queries and keys alone
   const std::int64_t segment = config_.segment, heads = config_.shape.heads, size = config_.shape.key_size;
   const std::int64_t first = kernels::SeenPositions(cache.plan->stream).first(position - segment),
