@@ -39,6 +39,7 @@ struct HeadSpans {
   double longest = 0, ramp = 0;  // positions
   double initial = 0;            // positions: every head's before training
   std::string parameter;         // its share of each head; empty: the heads learn no spans
+  std::int64_t first_head = 0;   // of the layer's heads, that the first share is of
 
   bool learned() const { return !parameter.empty(); }
 };
@@ -97,13 +98,16 @@ class Mixer : public Branch {
   virtual std::string problem_of_ranks(int /*ranks*/) const { return {}; }
   // What it is, for a report: its name and settings in a few words.
   virtual std::string summary() const = 0;
-  virtual MixerBench bench(Context& ctx, Scratch& scratch, std::int64_t batch, std::int64_t positions) const = 0;
+  virtual std::vector<MixerBench> bench(Context& ctx, Scratch& scratch, std::int64_t batch,
+                                        std::int64_t positions) const = 0;
 };
 
 // Where a mixer stands in its model.
 struct LayerPlace {
-  std::int64_t layer = 0;  // of the model
-  std::string name;        // of the mixer's parameters and states
+  std::int64_t layer = 0;    // of the model
+  std::string name;          // of the mixer's parameters and states
+  std::int64_t ordinal = 0;  // among the layers of its family
+  std::int64_t slot = 0;     // among the mixers side by side in its layer
 };
 
 // What the layers of one kind share: plans, tables, counts of remembered positions. Made before the embedding, so that
@@ -118,6 +122,8 @@ class MixerFamily {
   virtual void end_step(Context& /*ctx*/, std::int64_t /*positions*/) const {}
   // Names of its losses beside that of the predictions (Model::auxiliary_losses).
   virtual std::vector<std::string> auxiliary_losses() const { return {}; }
+  // Those of the whole model, among which it finds its own; before layers are made.
+  virtual void place_losses(const std::vector<std::string>& /*all*/) {}
   // Windows of all layers, one for all or one per layer; empty: those of the settings. False: it has none to set.
   virtual bool set_windows(const std::vector<std::int64_t>& /*of_layers*/) { return false; }
 };

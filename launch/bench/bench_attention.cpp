@@ -16,14 +16,12 @@ namespace longstride {
 namespace {
 
 // The layers to time: one for each kind of mixer, in the order of their first ones.
-std::vector<std::int64_t> layers_of(const MixesPositions& model, Context& ctx, std::int64_t batch,
-                                    std::int64_t positions) {
+std::vector<std::int64_t> layers_of(const MixesPositions& model) {
   std::vector<std::int64_t> layers;
   std::vector<std::string> seen;
   for (std::int64_t layer = 0; layer < model.layers(); ++layer) {
-    Scratch scratch(ctx);
     const Mixer& mixer = model.mixer(layer);
-    std::string what = mixer.bench(ctx, scratch, batch, positions).name;
+    std::string what = mixer.summary();
     for (std::int64_t head = 0; head < mixer.heads(); ++head) what += "; " + mixer.kind(head);
     if (std::find(seen.begin(), seen.end(), what) != seen.end()) continue;
     seen.push_back(what);
@@ -61,25 +59,26 @@ void run_bench(const AttentionBenchOptions& options, Session& session) {
   check_device_computes(*model, where);
   const std::int64_t context = recipe.data.context,
                      batch = options.batch > 0 ? options.batch : divide_batch(recipe.train, 1).micro;
-  std::vector<std::int64_t> layers;
+  const std::vector<std::int64_t> layers = layers_of(mixes);
   // Counts what the tensors and the ops' workspace need, then allocates it.
   BenchDevice device(where, compute_type(recipe.train.precision, where), [&](Context& ctx) {
-    layers = layers_of(mixes, ctx, batch, context);
     for (const std::int64_t layer : layers) {
       Scratch scratch(ctx);
-      const MixerBench bench = mixes.mixer(layer).bench(ctx, scratch, batch, context);
-      for (const Tensor& t : bench.inputs) BenchDevice::plan_upload(ctx, t);
-      bench.forward(ctx);
-      bench.backward(ctx);
+      for (const MixerBench& bench : mixes.mixer(layer).bench(ctx, scratch, batch, context)) {
+        for (const Tensor& t : bench.inputs) BenchDevice::plan_upload(ctx, t);
+        bench.forward(ctx);
+        bench.backward(ctx);
+      }
     }
   });
   const Ceilings ceilings = device.ceilings();
   BenchReport report(options, recipe, device, ceilings);
   for (const std::int64_t layer : layers) {
     Scratch scratch(device.context());
-    const MixerBench bench = mixes.mixer(layer).bench(device.context(), scratch, batch, context);
-    fill(bench, device);
-    report_layer(bench, device, options.repeats, report);
+    for (const MixerBench& bench : mixes.mixer(layer).bench(device.context(), scratch, batch, context)) {
+      fill(bench, device);
+      report_layer(bench, device, options.repeats, report);
+    }
   }
   report.finish();
 }

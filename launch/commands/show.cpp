@@ -69,6 +69,7 @@ ShownSpan span_of(const ShowOptions& o, const Shown& shown, const Mixer& mixer) 
       throw user_error("--spans is {}, but the heads of {} learn no spans in layer {}", o.spans, o.recipe, o.layer);
     return {};
   }
+  const std::int64_t own = o.head - spans.first_head;  // among the heads that learn
   const std::string of = !o.spans.empty() ? o.spans : shown.run.empty() ? "longest" : "learned";
   if (of == "initial") return {spans.initial, spans.ramp, of};
   if (of == "longest") return {spans.longest, spans.ramp, of};
@@ -76,7 +77,8 @@ ShownSpan span_of(const ShowOptions& o, const Shown& shown, const Mixer& mixer) 
     throw user_error("--spans is learned, but {} is a recipe; give the directory of a run, or --spans longest",
                      o.recipe);
   const RunSpans learned = read_spans(shown.run, shown.step, *shown.model);
-  return {learned.of_layer(o.layer).at(static_cast<std::size_t>(o.head)), spans.ramp, of};
+  if (own < 0 || own >= std::ssize(learned.of_layer(o.layer))) return {};
+  return {learned.of_layer(o.layer).at(static_cast<std::size_t>(own)), spans.ramp, of};
 }
 
 // How many queries, and whether the keys are limited to as many of every part. A pattern repeats, so its beginning

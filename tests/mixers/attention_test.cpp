@@ -55,7 +55,7 @@ struct ColumnSumBytes : kernels::Meter {
 class OneBranch {
  public:
   explicit OneBranch(const Case& c)
-      : branch_(parameters_, "attention", {width, heads, key_size, value_size, 1, 1, true, c.transform},
+      : branch_(parameters_, "attention", {width, heads, key_size, value_size, 1, 1, true, true, c.transform},
                 std::make_shared<AttentionPlans>(c.pattern, heads), c.layer),
         values_(testing::normals(laid_out(), Dtype::f64, 2)),
         gradients_(laid_out(), Dtype::f64) {

@@ -28,14 +28,14 @@ class Layer {
     config.shape = {width, heads, key_size, 0.5};
     config.value_size = value_size;
     config.output_deviation = config.compress_deviation = 0.5;
-    config.biased = false;
+    config.biased = config.output_biased = false;
     config.distance.table = DistanceTable::learned;
     config.distance.distances = distances;
     config.memory = memory;
-    const SharedDistance shared = declare_shared_distance(parameters, config.shape, config.distance);
-    remembered_ = std::make_shared<RememberedPositions>(states_, memory);
+    const SharedDistance shared = declare_shared_distance(parameters, "", config.shape, config.distance);
+    remembered_ = std::make_shared<RememberedPositions>(states_, "", memory);
     branch = std::make_unique<DistanceMixer>(parameters, states_, "a", config, shared, remembered_,
-                                              std::make_shared<Windows>());
+                                             std::make_shared<Windows>());
     parameters.lay_out();
     values = std::make_unique<OwnedTensor>(testing::normals({parameters.flat_size()}, dtype, 1, 0.5));
     gradients = std::make_unique<OwnedTensor>(Shape{parameters.flat_size()}, dtype);

@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "framework/models/decoder/decoder.h"
-#include "tests/support/distance_toys.h"
+#include "tests/support/mixed_toys.h"
 #include "tests/support/stream_properties.h"
 #include "tests/support/stream_run.h"
 
 namespace longstride::test {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(DistanceAttention, StreamProperties, OnDevices<DistanceToy>, DeviceNames);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mixed, StreamProperties, OnDevices<MixedToy>, DeviceNames);
 
 namespace {
 

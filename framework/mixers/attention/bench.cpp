@@ -8,7 +8,8 @@
 namespace longstride {
 
 // Tensors as the model has them: q, k and v are slices of one, and so are their gradients.
-MixerBench AttentionMixer::bench(Context& ctx, Scratch& scratch, std::int64_t batch, std::int64_t positions) const {
+std::vector<MixerBench> AttentionMixer::bench(Context& ctx, Scratch& scratch, std::int64_t batch,
+                                              std::int64_t positions) const {
   const std::int64_t heads = config_.heads, size = config_.value_size;
   const Tensor qkv = scratch.tensor({batch, positions, heads * (2 * config_.key_size + size)}, ctx.compute),
                dqkv = scratch.like(qkv), o = scratch.tensor({batch, positions, heads * size}, ctx.compute),
@@ -43,7 +44,7 @@ MixerBench AttentionMixer::bench(Context& ctx, Scratch& scratch, std::int64_t ba
   out.backward = [plan, backward](Context& run) { ops::run(run, backward); };
   out.forward_work = {rows * (2 * elements * bytes + 4), sequences * one.forward_flops};
   out.backward_work = {rows * (4 * elements * bytes + 4), sequences * one.backward_flops};
-  return out;
+  return {std::move(out)};
 }
 
 std::string AttentionMixer::bench_name() const {

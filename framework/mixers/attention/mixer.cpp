@@ -1,5 +1,6 @@
 #include "framework/mixers/attention/mixer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "framework/layers/sequence_exchange.h"
@@ -16,7 +17,7 @@ AttentionMixer::AttentionMixer(ParameterSet& parameters, const std::string& name
           {config.heads * config.key_size, config.heads * config.key_size, config.heads * config.value_size},
           config.weight_deviation, config.biased),
       output_(parameters, name + ".output", config.heads * config.value_size, config.width, config.output_deviation,
-              config.biased),
+              config.output_biased),
       plans_(std::move(plans)),
       layer_(layer) {}
 
@@ -152,7 +153,7 @@ void AttentionMixer::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::in
   if (!config_.biased) return;
   const std::int64_t keys = config_.heads * config_.key_size, all = query_key_value_.out();
   const bool transformed = config_.transform.any();  // then a bias of the keys does not shift scores alike
-  const bool rows_of_one = every_query_sees_a_key(*plans_->plan(layer_, positions));
+  const bool rows_of_one = config_.output_biased && every_query_sees_a_key(*plans_->plan(layer_, positions));
   if (transformed && !rows_of_one) return query_key_value_.bias_gradient_of(ctx, dqkv, 0, all);
   query_key_value_.bias_gradient_of(ctx, dqkv, 0, transformed ? 2 * keys : keys);
   if (rows_of_one)
@@ -176,7 +177,7 @@ std::vector<std::int64_t> AttentionMixer::column_groups() const {
 std::unique_ptr<BranchCache> AttentionMixer::make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                                         std::int64_t positions) const {
   auto cache = std::make_unique<AttentionCache>();
-  cache->plan = plans_->decode_plan(layer_, positions);
+  cache->plan = plans_->decode_plan(layer_, std::min(positions, config_.segment));
   const std::int64_t rows = cache->plan->rows;
   cache->rows = {cache->plan.get(), memory.tensor({batch, rows, config_.key_size}, ctx.compute),
                  memory.tensor({batch, rows, config_.value_size}, ctx.compute)};
@@ -186,17 +187,21 @@ std::unique_ptr<BranchCache> AttentionMixer::make_cache(Context& ctx, Scratch& m
 void AttentionMixer::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
                             std::int64_t position) const {
   const kernels::DecodeCache& rows = static_cast<const AttentionCache&>(*cache).rows;
-  Scratch scratch(ctx);
-  const QkvHeads in = project(ctx, normed, position, scratch);
-  const Tensor o = scratch.tensor({normed.size(0), 1, output_.in()}, ctx.compute);
-  ops::run(ctx, kernels::AppendArgs{.cache = rows, .k = in.k, .v = in.v, .first = position, .first_at = ctx.position});
-  ops::run(ctx, kernels::DecodeArgs{.cache = rows,
+  // A pattern begins anew with every segment, as in training: later ones take the places of the first.
+  Context own = ctx;
+  if (ctx.segment_position != nullptr) own.position = ctx.segment_position;
+  position %= config_.segment;
+  Scratch scratch(own);
+  const QkvHeads in = project(own, normed, position, scratch);
+  const Tensor o = scratch.tensor({normed.size(0), 1, output_.in()}, own.compute);
+  ops::run(own, kernels::AppendArgs{.cache = rows, .k = in.k, .v = in.v, .first = position, .first_at = own.position});
+  ops::run(own, kernels::DecodeArgs{.cache = rows,
                                     .q = in.q,
                                     .o = o.split_last(config_.heads, config_.value_size),
                                     .position = position,
                                     .scale = scale(),
-                                    .position_at = ctx.position});
-  output_.apply(ctx, o, out);
+                                    .position_at = own.position});
+  output_.apply(own, o, out);
 }
 
 }  // namespace longstride

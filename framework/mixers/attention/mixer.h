@@ -18,7 +18,8 @@ struct AttentionMixerConfig {
   std::int64_t width = 0, heads = 0, key_size = 0, value_size = 0;
   double weight_deviation = 0;  // of W_qkv
   double output_deviation = 0;  // of W_p
-  bool biased = true;           // whether W_qkv and W_p have biases
+  bool biased = true;           // whether W_qkv has a bias
+  bool output_biased = true;    // whether W_p has one
   kernels::QueryKeyTransform transform;
   std::int64_t segment = 0;  // positions of a whole one
 };
@@ -69,7 +70,8 @@ class AttentionMixer final : public Mixer {
   std::string problem_on_gpu() const override;
   std::string problem_of_ranks(int ranks) const override;
   std::string summary() const override;
-  MixerBench bench(Context& ctx, Scratch& scratch, std::int64_t batch, std::int64_t positions) const override;
+  std::vector<MixerBench> bench(Context& ctx, Scratch& scratch, std::int64_t batch,
+                                std::int64_t positions) const override;
 
   const Linear& query_key_value() const { return query_key_value_; }
   const Linear& output() const { return output_; }

@@ -9,7 +9,8 @@
 
 namespace longstride {
 
-MixerBench DistanceMixer::bench(Context& ctx, Scratch& scratch, std::int64_t batch, std::int64_t positions) const {
+std::vector<MixerBench> DistanceMixer::bench(Context& ctx, Scratch& scratch, std::int64_t batch,
+                                             std::int64_t positions) const {
   const std::int64_t keys = memory_.rows() + positions, size = config_.shape.key_size;
   const auto of_heads = [&](std::int64_t n, std::int64_t elements) {
     return scratch.tensor({batch, n, heads(), elements}, ctx.compute);
@@ -47,7 +48,7 @@ MixerBench DistanceMixer::bench(Context& ctx, Scratch& scratch, std::int64_t bat
   const kernels::Cost f = forward.cost(), b = backward.cost();
   out.forward_work = {f.bytes, f.operations};
   out.backward_work = {b.bytes, b.operations};
-  return out;
+  return {std::move(out)};
 }
 
 }  // namespace longstride

@@ -3,43 +3,58 @@
 #include <algorithm>
 
 namespace longstride {
+namespace {
 
-DistanceFamily::DistanceFamily(const BlockForm& form, std::int64_t segment, const DistanceConfig& distance,
-                               const MemoryConfig& memory, ParameterSet& parameters, StateSet& states)
+constexpr std::int64_t most_layers = 4096;  // of a model (ranges::layers)
+constexpr const char *span_loss = "span", *reconstruction_loss = "reconstruction";
+
+}  // namespace
+
+DistanceFamily::DistanceFamily(const MixerForm& form, const DistanceConfig& distance, const MemoryConfig& memory,
+                               ParameterSet& parameters, StateSet& states)
     : form_(form),
-      segment_(segment),
       distance_(distance),
       memory_(memory),
-      shared_(declare_shared_distance(parameters, shape(), distance)),
-      remembered_(std::make_shared<RememberedPositions>(states, memory)),
-      windows_(std::make_shared<Windows>(Windows{distance.window})) {}
+      shared_(declare_shared_distance(parameters, form.prefix, shape(), distance)),
+      remembered_(std::make_shared<RememberedPositions>(states, form.prefix, memory)),
+      windows_(std::make_shared<Windows>(Windows{distance.window})),
+      losses_(auxiliary_losses()) {}
 
 DistanceShape DistanceFamily::shape() const {
-  return {form_.width, form_.heads, form_.key_size(), form_.deviation(static_cast<double>(form_.width))};
+  const BlockForm& block = form_.block;
+  return {block.width, form_.heads, block.key_size(), block.deviation(static_cast<double>(block.width))};
 }
 
 std::shared_ptr<const Mixer> DistanceFamily::layer(ParameterSet& parameters, StateSet& states,
                                                    const LayerPlace& place) const {
+  const BlockForm& block = form_.block;
   DistanceMixerConfig config;
   config.shape = shape();
-  config.value_size = form_.value_size();
-  config.output_deviation = form_.shrink() * config.shape.deviation;
+  config.value_size = block.value_size();
+  config.output_deviation = block.shrink() * config.shape.deviation;
   config.compress_deviation =
-      form_.deviation(static_cast<double>(std::max<std::int64_t>(1, memory_.rate) * form_.width));
-  config.biased = form_.attention_bias;
-  config.transform = form_.transform();
+      block.deviation(static_cast<double>(std::max<std::int64_t>(1, memory_.rate) * block.width));
+  config.biased = block.attention_bias;
+  config.output_biased = block.attention_bias && form_.output_bias;
+  config.transform = block.transform();
   config.distance = distance_;
   config.memory = memory_;
   config.layer = place.layer;
-  config.reconstruction_loss = distance_.span.loss > 0 ? 1 : 0;
-  config.segment = segment_;
+  config.dropout_layer = static_cast<std::uint32_t>(place.layer + most_layers * place.slot);
+  config.span_loss = place_of_loss(span_loss);
+  config.reconstruction_loss = place_of_loss(reconstruction_loss);
+  config.segment = form_.segment;
   return std::make_shared<DistanceMixer>(parameters, states, place.name, config, shared_, remembered_, windows_);
+}
+
+std::int64_t DistanceFamily::place_of_loss(const std::string& name) const {
+  return std::find(losses_.begin(), losses_.end(), name) - losses_.begin();
 }
 
 std::vector<std::string> DistanceFamily::auxiliary_losses() const {
   std::vector<std::string> names;
-  if (distance_.span.loss > 0) names.emplace_back("span");
-  if (memory_.learns_to_compress() && memory_.reconstruction > 0) names.emplace_back("reconstruction");
+  if (distance_.span.loss > 0) names.emplace_back(span_loss);
+  if (memory_.learns_to_compress() && memory_.reconstruction > 0) names.emplace_back(reconstruction_loss);
   return names;
 }
 

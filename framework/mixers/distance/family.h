@@ -5,33 +5,36 @@
 #include <string>
 #include <vector>
 
-#include "framework/layers/block_form.h"
 #include "framework/mixers/distance/mixer.h"
+#include "framework/mixers/mixer_config.h"
 
 namespace longstride {
 
 class DistanceFamily final : public MixerFamily {
  public:
-  // Declares the shared parameters and states; `segment` is the model's context.
-  DistanceFamily(const BlockForm& form, std::int64_t segment, const DistanceConfig& distance,
-                 const MemoryConfig& memory, ParameterSet& parameters, StateSet& states);
+  // Declares the shared parameters and states.
+  DistanceFamily(const MixerForm& form, const DistanceConfig& distance, const MemoryConfig& memory,
+                 ParameterSet& parameters, StateSet& states);
 
   std::shared_ptr<const Mixer> layer(ParameterSet& parameters, StateSet& states,
                                      const LayerPlace& place) const override;
   void end_step(Context& ctx, std::int64_t positions) const override { remembered_->add(ctx, positions); }
   std::vector<std::string> auxiliary_losses() const override;
+  void place_losses(const std::vector<std::string>& all) override { losses_ = all; }
   bool set_windows(const std::vector<std::int64_t>& of_layers) override;
 
  private:
   DistanceShape shape() const;
 
-  BlockForm form_;
-  std::int64_t segment_;
+  std::int64_t place_of_loss(const std::string& name) const;
+
+  MixerForm form_;
   DistanceConfig distance_;
   MemoryConfig memory_;
   SharedDistance shared_;
   std::shared_ptr<const RememberedPositions> remembered_;
   std::shared_ptr<Windows> windows_;
+  std::vector<std::string> losses_;  // of the whole model
 };
 
 }  // namespace longstride

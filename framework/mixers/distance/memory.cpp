@@ -14,9 +14,10 @@ bool ends_stream(const MemoryConfig& config, std::int64_t positions) {
 
 }  // namespace
 
-RememberedPositions::RememberedPositions(StateSet& states, const MemoryConfig& config) : config_(config) {
+RememberedPositions::RememberedPositions(StateSet& states, const std::string& prefix, const MemoryConfig& config)
+    : config_(config) {
   if (config.length > 0 && config.start == MemoryStart::empty)
-    remembered_ = &states.add("remembered_positions", {1}, StateType::exact);
+    remembered_ = &states.add(prefix + "remembered_positions", {1}, StateType::exact);
 }
 
 void RememberedPositions::add(Context& ctx, std::int64_t positions) const {

@@ -17,7 +17,7 @@ namespace longstride {
 // count. The count is of the exact type, because bf16 would round it.
 class RememberedPositions {
  public:
-  RememberedPositions(StateSet& states, const MemoryConfig& config);
+  RememberedPositions(StateSet& states, const std::string& prefix, const MemoryConfig& config);
 
   // Counts the segment's positions for the next step; once in a step or an evaluation's window.
   void add(Context& ctx, std::int64_t positions) const;

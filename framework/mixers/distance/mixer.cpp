@@ -44,7 +44,7 @@ DistanceMixer::DistanceMixer(ParameterSet& parameters, StateSet& states, const s
                 ? &parameters.add(name + ".span", {config.shape.heads}, {0, config.distance.span.initial})
                 : nullptr),
       output_(parameters, name + ".output", config.shape.heads * config.value_size, config.shape.width,
-              config.output_deviation, config.biased),
+              config.output_deviation, config.output_biased),
       memory_(states, name, config.shape.width, config.memory),
       compressor_(parameters, name + ".compress", config.shape.width, config.compress_deviation, config.memory),
       remembered_(std::move(remembered)),
@@ -189,7 +189,7 @@ kernels::DistanceScores DistanceMixer::scores(const Context& ctx, const Saved& i
   if (ctx.step != nullptr)
     s.dropout = {.p = static_cast<float>(c.dropout),
                  .seed = ctx.seed,
-                 .layer = static_cast<std::uint32_t>(config_.layer),
+                 .layer = config_.dropout_layer,
                  .step = ctx.step,
                  .first_sequence = ctx.first_row};
   return s;

@@ -22,11 +22,13 @@ struct DistanceMixerConfig {
   std::int64_t value_size = 0;
   double output_deviation = 0;    // of W_p
   double compress_deviation = 0;  // of the compression's weight
-  bool biased = true;             // whether W_qkv and W_p have biases
+  bool biased = true;             // whether W_qkv has a bias
+  bool output_biased = true;      // whether W_p has one
   kernels::QueryKeyTransform transform;
   DistanceConfig distance;
   MemoryConfig memory;
   std::int64_t layer = 0;
+  std::uint32_t dropout_layer = 0;  // a number of its own in the model, for the dropout of probabilities
   std::int64_t span_loss = 0, reconstruction_loss = 0;  // their indices among the auxiliary losses
   std::int64_t segment = 0;                             // positions of a whole one, which generation follows
 };
@@ -92,7 +94,8 @@ class DistanceMixer final : public Mixer {
   std::string summary() const override;
   // In reach.cpp and bench.cpp.
   void extend(Reach& reach) const override;
-  MixerBench bench(Context& ctx, Scratch& scratch, std::int64_t batch, std::int64_t positions) const override;
+  std::vector<MixerBench> bench(Context& ctx, Scratch& scratch, std::int64_t batch,
+                                std::int64_t positions) const override;
 
   // Which pairs a segment of `positions` sees, and with what weight: scores without values. `spans` (heads) are shares
   // of the longest, in host memory; absent: as if spans hid nothing.

@@ -9,15 +9,15 @@
 
 namespace longstride {
 
-SharedDistance declare_shared_distance(ParameterSet& parameters, const DistanceShape& shape,
+SharedDistance declare_shared_distance(ParameterSet& parameters, const std::string& prefix, const DistanceShape& shape,
                                        const DistanceConfig& config) {
   SharedDistance shared;
   if (config.table == DistanceTable::learned && config.shared_table)
-    shared.table = &parameters.add("distance.table", {config.distances, shape.key_size}, {shape.deviation, 0});
+    shared.table = &parameters.add(prefix + "distance.table", {config.distances, shape.key_size}, {shape.deviation, 0});
   if (config.biases != BiasSharing::model) return shared;
-  shared.content_bias = &parameters.add("distance.content_bias", {shape.heads * shape.key_size}, {});
+  shared.content_bias = &parameters.add(prefix + "distance.content_bias", {shape.heads * shape.key_size}, {});
   if (config.table != DistanceTable::none)
-    shared.position_bias = &parameters.add("distance.position_bias", {shape.heads * shape.key_size}, {});
+    shared.position_bias = &parameters.add(prefix + "distance.position_bias", {shape.heads * shape.key_size}, {});
   return shared;
 }
 

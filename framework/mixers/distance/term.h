@@ -20,9 +20,10 @@ struct SharedDistance {
   Parameter *table = nullptr, *content_bias = nullptr, *position_bias = nullptr;
 };
 
-// Declares distance.table (distances, key size) if `shared_table`, and distance.{content,position}_bias (heads key
-// size) if the model shares the biases. Before the layers, so that their gradients count as final after all of them.
-SharedDistance declare_shared_distance(ParameterSet& parameters, const DistanceShape& shape,
+// Declares `prefix`distance.table (distances, key size) if `shared_table`, and distance.{content,position}_bias (heads
+// key size) if the model shares the biases. Before the layers, so that their gradients count as final after all of
+// them.
+SharedDistance declare_shared_distance(ParameterSet& parameters, const std::string& prefix, const DistanceShape& shape,
                                        const DistanceConfig& config);
 
 class DistanceTerm {

@@ -7,7 +7,7 @@
 
 #include "framework/layers/block_form.h"
 #include "framework/mixers/distance/config.h"
-#include "framework/mixers/mixer.h"
+#include "framework/mixers/mixer_list.h"
 #include "framework/models/model_config.h"
 #include "kernels/attention/pattern/pattern.h"
 
@@ -23,10 +23,21 @@ struct DecoderConfig : ModelConfig, BlockForm {
   double embedding_dropout = 0;  // dropout rate of the first residual stream
   double output_dropout = 0;     // dropout rate of what the head reads
   Positions positions = Positions::attention;
-  bool attention_given = false;  // in the recipe; otherwise `distance` is
+  // Which layers have which mixer: a list, or its short form with one entry, `attention` or `distance` with `memory`.
+  std::vector<MixerEntry> mixers;  // empty: the short form
+  bool attention_given = false;    // in the recipe; otherwise `distance` or `mixers` is
   kernels::PatternConfig attention;
   DistanceConfig distance;
   MemoryConfig memory;
+
+  std::vector<MixerEntry> entries() const;  // the list, whatever form the recipe has
+  // Every attention with a distance term, with its memory.
+  struct WithDistance {
+    DistanceConfig* distance;
+    MemoryConfig* memory;
+  };
+  std::vector<WithDistance> with_distances();
+  std::int64_t pattern_stride() const;  // of the first pattern, which `positions: attention` follows; 0: there is none
 
   bool tied_output = false;  // the output's weight is the token table
   bool output_bias = false;
@@ -45,19 +56,18 @@ struct DecoderConfig : ModelConfig, BlockForm {
   std::unique_ptr<MixerFamily> make_mixers(ParameterSet& parameters, StateSet& states) const;
   void visit(SettingsVisitor& v) override;
   void check(SettingsChecker& check, std::int64_t sequence_ranks) const override;
+  void check_short_form(SettingsChecker& check, std::int64_t sequence_ranks) const;
   void check_training(SettingsChecker& check) const override;
   double activation_bytes() const override;
   std::string summary() const override;
   std::vector<RecomputePolicy> recompute_policies() const override;
   std::vector<std::string> toy_overrides() const override;
   std::string problem_of_windows(const std::vector<std::int64_t>& of_layers) const override;
-  bool remembers() const override { return memory.length > 0; }
+  bool remembers() const override;
   // In evaluated_memory.cpp.
   EvaluatedMemory evaluated_memory() const override;
   std::shared_ptr<ModelConfig> with_memory(const EvaluatedMemory& changed) const override;
   std::shared_ptr<ModelConfig> for_streams_of(std::int64_t read) const override;
 };
-
-const Choices<kernels::PartKind>& part_names();  // in recipes
 
 }  // namespace longstride

@@ -14,7 +14,7 @@ std::vector<PositionIndex> position_tables(const DecoderConfig& c) {
     const Geometry& g = c.geometry;
     return {{g.columns * g.channels, g.rows}, {g.channels, g.columns}, {1, g.channels}};
   }
-  const std::int64_t stride = c.attention.stride;
+  const std::int64_t stride = c.pattern_stride();
   return {{stride, (c.context + stride - 1) / stride}, {1, stride}};
 }
 

@@ -5,6 +5,8 @@
 #include "framework/mixers/attention/mixer.h"
 #include "framework/models/decoder/decoder.h"
 #include "framework/models/decoder/generate/generate.h"
+#include "framework/ops/run.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace longstride {
 namespace {
@@ -16,6 +18,7 @@ class DecoderState : public DecodingState {
 
   Scratch scratch;  // holds the caches, and the generator's memory
   Stack::Caches caches;
+  Tensor place;  // (1) i64: of the position in its segment, where a stream continues beyond one
   std::int64_t cache_bytes = 0;
   bool one_kernel = false;
   std::shared_ptr<const generation::Generator> generator;
@@ -86,6 +89,7 @@ std::unique_ptr<DecodingState> Decoder::begin_decoding(Context& ctx, std::int64_
   auto state = std::make_unique<DecoderState>(ctx);
   const std::size_t before = ctx.arena->scratch_used();
   state->caches = stack_->make_caches(ctx, state->scratch, batch, positions);
+  if (positions > config_.context) state->place = state->scratch.tensor({1}, Dtype::i64);
   state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
   const bool known =
       std::all_of(mixers_.begin(), mixers_.end(), [](const auto& mixer) { return as_attention(*mixer) != nullptr; });
@@ -113,11 +117,17 @@ void Decoder::decode(Context& ctx, DecodingState& state, std::int64_t position, 
   if (ctx.position == nullptr) begin_position(ctx, state, position);
   Context quiet = ctx;
   quiet.step = nullptr;
+  auto& own = static_cast<DecoderState&>(state);
+  if (ctx.position != nullptr && own.place.given()) {
+    ops::run(quiet, kernels::RemainderArgs{
+                        .x = Tensor(ctx.position, Dtype::i64, {1}), .y = own.place, .divisor = config_.context});
+    quiet.segment_position = own.place.as<std::int64_t>();
+  }
   Scratch scratch(quiet);
   const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.residual_dtype());
   input_->embedding().decode(quiet, previous, h, position);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
-  stack_->decode(quiet, h, normed, static_cast<DecoderState&>(state).caches, position);
+  stack_->decode(quiet, h, normed, own.caches, position);
   head_->logits(quiet, normed, logits);
 }
 
