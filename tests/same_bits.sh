@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds two versions for the CPU and compares their results bit by bit: the prepared datasets, and for every recipe
-# under recipes/quickstart, some of their variants and every golden model that both know, the losses, weights, moments,
-# evaluations and samples. Prints one line per comparison and exits with 1 if anything differs.
+# (those outside recipes/quickstart at toy size), some variants and every golden model that both know, the losses,
+# weights, moments, evaluations and samples. Prints one line per comparison and exits with 1 if anything differs.
 #
 #   tests/same_bits.sh OLD NEW      each a commit, or a folder such as `.` for the working tree
 #
@@ -39,7 +39,7 @@ build() {
   mkdir -p "$folder"
   { cmake -S "$source" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=OFF \
       -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON "${launcher[@]}" &&
-    cmake --build "$folder/build" --target longstride -j2; } >"$folder/build.log" 2>&1 ||
+    cmake --build "$folder/build" --target longstride -j"$(nproc)"; } >"$folder/build.log" 2>&1 ||
     { tail -n 30 "$folder/build.log" >&2; return 1; }
   echo "$folder/build/longstride"
 }
@@ -62,9 +62,10 @@ for which in old new; do
   quietly "${!which}" prepare bytes --input raw/short.bin --split 20000,161,221 --output $which/short.h5
   quietly "${!which}" prepare cifar10 --input raw/cifar --output $which/cifar10.h5
   quietly "${!which}" prepare images --input raw/tiny.npy --size 4 --output $which/tiny.h5
+  quietly "${!which}" prepare images --input raw/pictures64.npy --output $which/pictures64.h5
   quietly "${!which}" prepare audio --input raw/sound --rate 12000 --output $which/sound.h5
 done
-for data in text short cifar10 tiny sound; do
+for data in text short cifar10 tiny pictures64 sound; do
   python3 "$helper" datasets "$data" <("$old" info old/$data.h5) <("$new" info new/$data.h5) || failed=1
 done
 

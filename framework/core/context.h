@@ -56,6 +56,8 @@ struct Context {
   const float* loss_scale = nullptr;   // device memory: what the loss is multiplied by (fp16); null: nothing
   std::int64_t* position = nullptr;    // device memory: while decoding on a GPU, the batch's position, which replaces
                                        // the host's, so that one graph serves every position
+  std::int64_t* segment_position = nullptr;  // device memory: its place in the segment of the stream, for what sees one
+                                             // segment alone; null: the position itself
   std::int64_t first_row = 0;  // index in the global batch of this micro-batch's first sequence: dropout is keyed by
                                // it, so that the masks do not depend on the number of ranks or on accumulation. With a
                                // group it counts runs of positions instead, `size` per sequence

@@ -13,7 +13,6 @@
 #include "framework/core/context.h"
 #include "framework/core/errors.h"
 #include "framework/core/parameters.h"
-#include "kernels/attention/pattern/pattern.h"
 #include "kernels/draw/draw.h"
 
 namespace longstride {
@@ -110,38 +109,13 @@ class DividesSequences {
   virtual void check_group(int ranks) const = 0;  // UserError if this model cannot be divided between `ranks`
 };
 
-// Attention whose windows stages of training may set (TrainConfig::stages).
+// Mixers whose windows stages of training may set (TrainConfig::stages).
 class SetsWindows {
  public:
   virtual ~SetsWindows() = default;
-  // One for all layers, or one per layer; empty: those of its settings. Anything that is on a queue or in a graph keeps
-  // the windows that it was made with.
+  // One for all layers, or one per layer; empty: those of its settings. UserError if windows are given and it has none
+  // to set. Anything that is on a queue or in a graph keeps the windows that it was made with.
   virtual void set_windows(const std::vector<std::int64_t>& of_layers) = 0;
-};
-
-// Attention layers of equal shape over one pattern.
-struct AttentionLayers {
-  std::int64_t layers = 0, heads = 0, key_size = 0, value_size = 0;
-  kernels::PatternConfig pattern;
-};
-
-class AttendsByPattern {
- public:
-  virtual ~AttendsByPattern() = default;
-  virtual AttentionLayers attention() const = 0;
-};
-
-// Heads that learn how far they look back, each a share of the longest distance.
-struct SpanParameters {
-  double longest = 0, ramp = 0;     // positions
-  double initial = 0;               // positions: every head's before training
-  std::vector<std::string> layers;  // the parameter of each, with one share per head; none: heads learn no spans
-};
-
-class LearnsSpans {
- public:
-  virtual ~LearnsSpans() = default;
-  virtual SpanParameters spans() const = 0;
 };
 
 }  // namespace longstride

@@ -18,7 +18,7 @@ class Reader {
   std::int64_t count() const { return std::ssize(windows_) / model_.context(); }
 
   // A planning context needs but one window before the one shown.
-  void read(Context& ctx, const std::vector<std::int64_t>& queries, const ShowsAttention::AttentionVisitor& visit,
+  void read(Context& ctx, const std::vector<std::int64_t>& queries, const MixesPositions::AttentionVisitor& visit,
             const std::function<void(std::int64_t)>& done) {
     Scratch scratch(ctx);
     ctx.state = ops::take_states(ctx, model_.states(), 1, scratch);
@@ -27,7 +27,7 @@ class Reader {
       fill(window);
       if (ctx.state.given()) ops::begin_states(ctx, model_.states(), ctx.state, batch_.starts);
       if (window == last) {
-        required<ShowsAttention>(model_, "show what it attends to").visit_attention(ctx, batch_, queries, visit);
+        required<MixesPositions>(model_, "show what it attends to").visit_attention(ctx, batch_, queries, visit);
       } else {
         Scratch inner(ctx);
         model_.losses(ctx, batch_, inner.tensor({1, model_.context()}, ctx.exact));
@@ -54,15 +54,15 @@ class Reader {
 }  // namespace
 
 std::int64_t windows_that_matter(const Model& model) {
-  const auto* looks = capability<LooksBack>(model);
-  if (looks == nullptr || model.states().empty()) return 0;
+  const auto* mixes = capability<MixesPositions>(model);
+  if (mixes == nullptr || model.states().empty()) return 0;
   // The first position of the first window reads the start vector instead of the byte before, so none that is read may
   // be that one.
-  return looks->look_back().before_segment / model.context() + 1;
+  return look_back(*mixes).before_segment / model.context() + 1;
 }
 
 void show_attention(const Model& model, const std::vector<std::uint8_t>& windows,
-                    const std::vector<std::int64_t>& queries, const ShowsAttention::AttentionVisitor& visit,
+                    const std::vector<std::int64_t>& queries, const MixesPositions::AttentionVisitor& visit,
                     const std::function<void(std::int64_t)>& read) {
   Reader reader(model, windows);
   LONGSTRIDE_CHECK(reader.count() > 0 && std::ssize(windows) % model.context() == 0, "{} bytes for windows of {}",

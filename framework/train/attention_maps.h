@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "framework/models/attention_views.h"
+#include "framework/models/mixes_positions.h"
 #include "framework/models/model.h"
 
 namespace longstride {
@@ -16,7 +16,7 @@ std::int64_t windows_that_matter(const Model& model);
 // Reads windows of the model's context, the last of which is shown; a stream starts with the first. On the CPU, in
 // memory of its own. `read`, if given, is called with the number of windows read so far.
 void show_attention(const Model& model, const std::vector<std::uint8_t>& windows,
-                    const std::vector<std::int64_t>& queries, const ShowsAttention::AttentionVisitor& visit,
+                    const std::vector<std::int64_t>& queries, const MixesPositions::AttentionVisitor& visit,
                     const std::function<void(std::int64_t)>& read = {});
 
 }  // namespace longstride

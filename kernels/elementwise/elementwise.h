@@ -1,4 +1,4 @@
-// Fills, copies, additions, sums, quotients and limits of contiguous arrays.
+// Fills, copies, additions, sums, quotients, limits and remainders of contiguous arrays.
 #pragma once
 #include "kernels/base/op.h"
 
@@ -70,6 +70,16 @@ struct ClampArgs {
   Cost cost() const { return {WorkKind::optimizer, 2 * bytes_of(x) + bytes_of(rounded), 0}; }
 };
 
+// y = x mod divisor, of one number that is not negative.
+struct RemainderArgs {
+  Tensor x;  // (1) i64
+  Tensor y;  // (1) i64
+  std::int64_t divisor = 1;
+
+  void check(Device device) const;
+  Cost cost() const { return {WorkKind::other, bytes_of(x, y), 0}; }
+};
+
 LONGSTRIDE_OP(fill_zero, FillZeroArgs)
 LONGSTRIDE_OP(fill, FillArgs)
 LONGSTRIDE_OP(copy, CopyArgs)
@@ -77,5 +87,6 @@ LONGSTRIDE_OP(add, AddArgs)
 LONGSTRIDE_OP(sum, SumArgs)
 LONGSTRIDE_OP(divide, DivideArgs)
 LONGSTRIDE_OP(clamp, ClampArgs)
+LONGSTRIDE_OP(remainder, RemainderArgs)
 
 }  // namespace longstride::kernels

@@ -48,6 +48,12 @@ void ClampArgs::check(Device device) const {
   check_vector(rounded, x.count(), rounded.dtype(), "rounded");
 }
 
+void RemainderArgs::check(Device /*device*/) const {
+  check_vector(x, 1, Dtype::i64, "x");
+  check_vector(y, 1, Dtype::i64, "y");
+  LONGSTRIDE_CHECK(divisor > 0, "a divisor of {}", divisor);
+}
+
 namespace cpu {
 namespace {
 
@@ -144,6 +150,10 @@ void clamp(const ClampArgs& args, const Launch&) {
       for (std::int64_t i = begin; i < end; ++i) x[i] = x[i] < low ? low : x[i] > high ? high : x[i];
     });
   });
+}
+
+void remainder(const RemainderArgs& args, const Launch&) {
+  *args.y.as<std::int64_t>() = *args.x.as<const std::int64_t>() % args.divisor;
 }
 
 }  // namespace cpu

@@ -107,6 +107,8 @@ __global__ void __launch_bounds__(threads)
   if (rounded != nullptr) rounded[i] = from_float<Rounded>(after);
 }
 
+__global__ void remainder_kernel(const std::int64_t* x, std::int64_t* y, std::int64_t divisor) { *y = *x % divisor; }
+
 }  // namespace
 
 void fill_zero(const FillZeroArgs& args, const Launch& launch) {
@@ -182,6 +184,11 @@ void clamp(const ClampArgs& args, const Launch& launch) {
           args.rounded.as<Rounded>(), count, static_cast<float>(args.low), static_cast<float>(args.high));
     });
   });
+}
+
+void remainder(const RemainderArgs& args, const Launch& launch) {
+  run("remainder", remainder_kernel, {1, 1}, launch, args.x.as<const std::int64_t>(), args.y.as<std::int64_t>(),
+      args.divisor);
 }
 
 }  // namespace longstride::kernels::cuda

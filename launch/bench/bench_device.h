@@ -19,8 +19,7 @@ namespace longstride {
 struct AttentionBenchOptions {
   std::string recipe;
   std::vector<std::string> overrides;
-  std::int64_t batch = 0;   // sequences; 0: the recipe's micro-batch
-  std::int64_t memory = 0;  // positions before the context; 0: no attention with a distance term
+  std::int64_t batch = 0;  // sequences; 0: the recipe's micro-batch
   int repeats = 20;
   bool json = false;
   DeviceOption device;

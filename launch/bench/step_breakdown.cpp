@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "framework/models/mixes_positions.h"
+
 namespace longstride {
 namespace {
 
@@ -22,18 +24,23 @@ constexpr std::array<const char*, kernels::works> names = {"products, with what 
                                                            "operands to fp8",
                                                            "fills and copies"};
 
-// Adds the operations of attention, which depend on the pattern, so the ops cannot count them.
+// Adds the operations of mixers that depend on their pairs, so that the ops cannot count them.
 void add_attention_operations(const Model& model, std::int64_t micro, const Ceilings& ceilings,
                               std::vector<StepMeter::Line>& lines) {
-  const auto* shown = capability<AttendsByPattern>(model);
-  if (shown == nullptr) return;
-  const AttentionLayers attention = shown->attention();
-  const auto key = static_cast<double>(attention.key_size), value = static_cast<double>(attention.value_size);
-  const double pairs = model.cost(model.context()).allowed_pairs * static_cast<double>(micro);
+  const auto* mixes = capability<MixesPositions>(model);
+  if (mixes == nullptr) return;
+  double forward = 0, backward = 0, layers = 0;
+  for (std::int64_t layer = 0; layer < mixes->layers(); ++layer) {
+    const PairCost cost = mixes->mixer(layer).cost(model.context());
+    forward += cost.forward_flops;
+    backward += cost.backward_flops;
+    layers += cost.forward_flops > 0 ? 1 : 0;
+  }
+  if (layers < static_cast<double>(mixes->layers())) return;  // the ranges of others count for themselves
   for (const WorkKind work : {WorkKind::attention_forward, WorkKind::attention_backward}) {
     StepMeter::Line& line = lines[static_cast<std::size_t>(work)];
-    const double passes = static_cast<double>(line.ranges) / static_cast<double>(attention.layers);
-    line.operations = passes * 2 * pairs * (work == WorkKind::attention_forward ? key + value : 3 * key + 2 * value);
+    const double passes = static_cast<double>(line.ranges) / layers;
+    line.operations = passes * static_cast<double>(micro) * (work == WorkKind::attention_forward ? forward : backward);
     line.operations_ms = 1e3 * line.operations / ceilings.flops_per_second;
     line.floor_ms = std::max(line.floor_ms, line.operations_ms);
   }

@@ -114,29 +114,43 @@ double sum_of(const std::vector<double>& weights, std::int64_t begin, std::int64
   return sum;
 }
 
+KeyRows widest_key_rows(const MixesPositions& model) {
+  KeyRows widest = model.mixer(0).key_rows();
+  for (std::int64_t layer = 1; layer < model.layers(); ++layer)
+    if (const KeyRows rows = model.mixer(layer).key_rows(); rows.all() > widest.all()) widest = rows;
+  return widest;
+}
+
+// Layers may have several numbers of heads.
+std::int64_t fewest_heads(const MixesPositions& model) {
+  std::int64_t fewest = model.mixer(0).heads();
+  for (std::int64_t layer = 1; layer < model.layers(); ++layer) fewest = std::min(fewest, model.mixer(layer).heads());
+  return fewest;
+}
+
 class MapDrawing {
  public:
-  MapDrawing(const AttentionOptions& options, const LoadedRun& run, const ShowsAttention& shown)
+  MapDrawing(const AttentionOptions& options, const LoadedRun& run, const MixesPositions& shown)
       : shown_(shown),
-        shape_(shown.attention_shape()),
+        keys_(widest_key_rows(shown)),
         folder_(options.output),
         input_(read_input(options, run)),
         bytes_(input_.shown(run.recipe.data.context)),
-        layers_(chosen(options.layers, shape_.layers, "layer")),
-        heads_(chosen(options.heads, shape_.heads, "head")),
+        layers_(chosen(options.layers, shown.layers(), "layer")),
+        heads_(chosen(options.heads, fewest_heads(shown), "head")),
         queries_(chosen_queries(options, *run.recipe.model, stride())),
         view_{run.recipe.data.kind,
               run.recipe.model->geometry,
-              strip_line(shape_.keys, stride()),
+              strip_line(keys_, stride()),
               bytes_,
-              shape_.keys,
-              input_.last_before(run.recipe.data.context, shape_.keys.memory + 1)} {
+              keys_,
+              input_.last_before(run.recipe.data.context, keys_.memory + 1)} {
     fit_sheet();
   }
 
   const Input& input() const { return input_; }
   const std::vector<std::int64_t>& queries() const { return queries_; }
-  std::int64_t layers() const { return shape_.layers; }
+  std::int64_t layers() const { return shown_.layers(); }
   std::size_t pictures() const { return made_.size(); }
   std::set<std::string> files() const {
     std::set<std::string> names;
@@ -146,13 +160,15 @@ class MapDrawing {
   }
 
   // The pictures of a layer and their sheet: one row per head, one column per query; wide strips are stacked.
-  void draw(std::int64_t layer, const ShowsAttention::Probabilities& probabilities) {
+  void draw(std::int64_t layer, const MixesPositions::Probabilities& probabilities) {
     if (std::find(layers_.begin(), layers_.end(), layer) == layers_.end()) return;
     std::vector<Canvas> drawn;
+    AttentionView view = view_;
+    view.keys = shown_.mixer(layer).key_rows();
     for (std::int64_t head : heads_)
       for (std::size_t n = 0; n < queries_.size(); ++n) {
         const std::vector<double>& weights = probabilities[n][static_cast<std::size_t>(head)];
-        drawn.push_back(attention_picture(view_, weights, queries_[n]));
+        drawn.push_back(attention_picture(view, weights, queries_[n]));
         const std::string name = fmt::format("layer-{:03}-head-{:02}-query-{:06}.png", layer, head, queries_[n]);
         drawn.back().write((folder_ / name).string());
         made_.push_back({{"file", name},
@@ -160,21 +176,21 @@ class MapDrawing {
                          {"head", head},
                          {"query", queries_[n]},
                          {"entropy_bits", entropy_bits(weights)}});
-        describe_weights(weights, made_.back());
+        describe_weights(view.keys, weights, made_.back());
       }
     const std::string name = fmt::format("layer-{:03}.png", layer);
     contact_sheet(drawn, across(drawn.front())).write((folder_ / name).string());
     sheets_.push_back({{"file", name},
                        {"layer", layer},
-                       {"part", shown_.attention_kind(layer, heads_.front())},
+                       {"part", shown_.mixer(layer).kind(heads_.front())},
                        {"heads", heads_},
                        {"queries", queries_}});
   }
 
   void write_index(std::int64_t step) const {
     nlohmann::ordered_json out = {{"step", step}};
-    if (shape_.keys.before() > 0) {
-      const KeyRows& k = shape_.keys;
+    if (keys_.before() > 0) {
+      const KeyRows& k = keys_;
       out["key_rows"] = {{"compressed", k.compressed}, {"memory", k.memory}, {"segment", k.segment}};
       out["windows_before"] = input_.before;
     }
@@ -184,7 +200,7 @@ class MapDrawing {
   }
 
  private:
-  std::int64_t stride() const { return std::max<std::int64_t>(1, shape_.stride); }
+  std::int64_t stride() const { return std::max<std::int64_t>(1, shown_.mixer(0).stride()); }
   std::int64_t across(const Canvas& picture) const {
     constexpr std::int64_t widest_in_a_row = 600;  // pixels; wider strips are stacked
     return picture.columns() <= widest_in_a_row ? std::ssize(queries_) : 1;
@@ -193,12 +209,12 @@ class MapDrawing {
   // Makes the lines of strips longer until a PNG holds all pictures of a layer. UserError, before anything is computed
   // or written, if it never does.
   void fit_sheet() {
-    const std::vector<double> none(static_cast<std::size_t>(shape_.keys.all()), 0.0);
+    const std::vector<double> none(static_cast<std::size_t>(keys_.all()), 0.0);
     for (;; view_.lines *= 2) {
       const Canvas picture = attention_picture(view_, none, queries_.front());
       const std::int64_t pixels = pixels_of_sheet(picture, std::ssize(heads_) * std::ssize(queries_), across(picture));
       if (pixels <= static_cast<std::int64_t>(most_picture_pixels)) return;
-      if (view_.lines >= shape_.keys.all())
+      if (view_.lines >= keys_.all())
         throw user_error(
             "{} heads and {} queries make a contact sheet of {} pixels, but a PNG can have {}; choose fewer with "
             "--head or --query",
@@ -207,15 +223,14 @@ class MapDrawing {
   }
 
   // The start vector is read where a stream starts, by the segment's first row.
-  void describe_weights(const std::vector<double>& weights, nlohmann::ordered_json& out) const {
-    const KeyRows& k = shape_.keys;
+  void describe_weights(const KeyRows& k, const std::vector<double>& weights, nlohmann::ordered_json& out) const {
     if (input_.before == 0) out["weight_of_start"] = weights[static_cast<std::size_t>(k.before())];
     if (k.compressed > 0) out["weight_of_compressed_memory"] = sum_of(weights, 0, k.compressed);
     if (k.memory > 0) out["weight_of_memory"] = sum_of(weights, k.compressed, k.before());
   }
 
-  const ShowsAttention& shown_;
-  AttentionShape shape_;
+  const MixesPositions& shown_;
+  KeyRows keys_;  // of the layer that sees the most
   fs::path folder_;
   Input input_;
   std::vector<std::uint8_t> bytes_;
@@ -228,7 +243,7 @@ void draw_layers(Model& model, MapDrawing& drawing) {
   CounterLine line("layer", false);
   show_attention(
       model, drawing.input().windows, drawing.queries(),
-      [&](std::int64_t layer, const ShowsAttention::Probabilities& probabilities) {
+      [&](std::int64_t layer, const MixesPositions::Probabilities& probabilities) {
         drawing.draw(layer, probabilities);
         line.update(layer + 1, drawing.layers());
       },
@@ -240,7 +255,7 @@ void run_attention(AttentionOptions& o, Session& session) {
   check_room_for_products();
   keep_to(host_share(1));
   const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
-  const auto& shown = required<ShowsAttention>(*run.model, "show what it attends to");
+  const auto& shown = required<MixesPositions>(*run.model, "show what it attends to");
   const std::string own = (fs::path(o.run) / "attention").string();
   if (o.output.empty()) o.output = own;
   if (o.output == own || is_same_place(o.output, own)) folder_inside(o.run, "attention");

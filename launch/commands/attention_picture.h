@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "datasets/data_config.h"
-#include "framework/models/attention_views.h"
+#include "framework/mixers/mixer.h"
 #include "framework/models/model_config.h"
 #include "launch/console/canvas.h"
 

@@ -20,30 +20,48 @@ std::string reach_text(const LookBack& reach, const KeyRows& rows) {
   return fmt::format("{} positions back{}", thousands(reach.farthest), before);
 }
 
+// Whether the share of causal pairs does not say what layers see.
+bool counts_keys(const MixesPositions& model) {
+  for (std::int64_t layer = 0; layer < model.layers(); ++layer)
+    if (model.mixer(layer).mean_keys(0)) return true;
+  return false;
+}
+
+double mean_keys(const Mixer& mixer, double span) {
+  if (const auto keys = mixer.mean_keys(span)) return *keys;
+  const std::int64_t segment = mixer.key_rows().segment;
+  return mixer.cost(segment).pairs / static_cast<double>(mixer.heads() * segment);
+}
+
 }  // namespace
 
 std::optional<MemoryFacts> memory_facts(const Model& model, const StateTypes& types) {
-  const auto* looks = capability<LooksBack>(model);
-  const auto* shows = capability<ShowsAttention>(model);
-  if (looks == nullptr || shows == nullptr) return std::nullopt;
-  const AttentionShape shape = shows->attention_shape();
+  const auto* mixes = capability<MixesPositions>(model);
+  if (mixes == nullptr || !counts_keys(*mixes)) return std::nullopt;
   MemoryFacts out;
-  out.rows = shape.keys;
-  const auto* learns = capability<LearnsSpans>(model);
-  const SpanParameters spans = learns != nullptr ? learns->spans() : SpanParameters{};
-  out.keys = looks->mean_keys(spans.longest);
-  out.causal_keys = static_cast<double>(out.rows.before()) + static_cast<double>(out.rows.segment + 1) / 2;
-  if (!spans.layers.empty()) out.initial_keys = looks->mean_keys(spans.initial);
+  out.layers = mixes->layers();
+  bool learned = false;
+  for (std::int64_t layer = 0; layer < out.layers; ++layer) {
+    const Mixer& mixer = mixes->mixer(layer);
+    const HeadSpans spans = mixer.spans();
+    const KeyRows rows = mixer.key_rows();
+    if (rows.all() > out.rows.all()) out.rows = rows;
+    learned |= spans.learned();
+    out.keys += mean_keys(mixer, spans.longest);
+    out.initial_keys += mean_keys(mixer, spans.initial);
+    out.causal_keys += static_cast<double>(rows.before()) + static_cast<double>(rows.segment + 1) / 2;
+  }
+  for (double* sum : {&out.keys, &out.initial_keys, &out.causal_keys}) *sum /= static_cast<double>(out.layers);
+  if (!learned) out.initial_keys = 0;
   constexpr std::int64_t buffers = 2;  // framework/core/state.h
   out.bytes_per_sequence = buffers * model.states().row_bytes(types);
-  out.layers = shape.layers;
-  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    const LookBack reach = looks->look_back_of_layer(layer);
+  for (std::int64_t layer = 0; layer < out.layers; ++layer) {
+    const LookBack reach = look_back_of_layer(*mixes, layer);
     if (reach.farthest <= out.of_layer.farthest) continue;
     out.of_layer = reach;
     out.farthest_layer = layer;
   }
-  out.of_all = looks->look_back();
+  out.of_all = look_back(*mixes);
   return out;
 }
 

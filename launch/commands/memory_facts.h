@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/models/attention_views.h"
+#include "framework/models/mixes_positions.h"
 #include "framework/models/model.h"
 
 namespace longstride {
@@ -22,7 +22,7 @@ struct MemoryFacts {
   LookBack of_layer, of_all;  // of the layer that looks back farthest, and of all together
 };
 
-// Absent: the model's attention is a pattern, or it has none.
+// Absent: the share of the causal pairs says what the model sees.
 std::optional<MemoryFacts> memory_facts(const Model& model, const StateTypes& types);
 nlohmann::ordered_json as_json(const MemoryFacts& facts);
 // Names and values of lines.

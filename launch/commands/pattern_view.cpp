@@ -33,9 +33,8 @@ Color color_of(const PatternCell& cell, bool lit) {
 
 }  // namespace
 
-PatternView::PatternView(const AttentionShape& shape, ShowsAttention::PairWeight weight, std::int64_t queries,
-                         bool cropped)
-    : keys_(shape.keys), weight_(std::move(weight)), queries_(queries) {
+PatternView::PatternView(const KeyRows& keys, Mixer::PairWeight weight, std::int64_t queries, bool cropped)
+    : keys_(keys), weight_(std::move(weight)), queries_(queries) {
   const auto add = [&](const char* name, std::int64_t begin, std::int64_t rows, bool first) {
     if (rows == 0) return;
     const std::int64_t shown = cropped ? std::min(rows, queries) : rows;

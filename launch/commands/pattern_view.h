@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/models/attention_views.h"
+#include "framework/mixers/mixer.h"
 
 namespace longstride {
 
@@ -28,7 +28,7 @@ class PatternView {
  public:
   // Queries 0 to `queries`, with all key rows; or, if `cropped`, as many rows of each part as queries: the last ones of
   // what is remembered, and of the segment the first.
-  PatternView(const AttentionShape& shape, ShowsAttention::PairWeight weight, std::int64_t queries, bool cropped);
+  PatternView(const KeyRows& keys, Mixer::PairWeight weight, std::int64_t queries, bool cropped);
 
   // Makes cells large enough for this many columns.
   void fit(std::int64_t columns);
@@ -47,7 +47,7 @@ class PatternView {
   std::int64_t cells(std::int64_t count) const { return (count + side_ - 1) / side_; }
 
   KeyRows keys_;
-  ShowsAttention::PairWeight weight_;
+  Mixer::PairWeight weight_;
   std::int64_t queries_, side_ = 1;
   std::vector<ShownPart> parts_;
 };

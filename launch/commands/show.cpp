@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "framework/core/errors.h"
+#include "framework/models/mixes_positions.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/step/step_work.h"
 #include "launch/commands/commands.h"
@@ -61,15 +62,16 @@ struct ShownSpan {
   std::string of;  // "learned", "longest" or "initial"; empty: the heads learn no spans
 };
 
-ShownSpan span_of(const ShowOptions& o, const Shown& shown) {
-  const auto* learns = capability<LearnsSpans>(*shown.model);
-  const SpanParameters spans = learns != nullptr ? learns->spans() : SpanParameters{};
-  if (spans.layers.empty()) {
+ShownSpan span_of(const ShowOptions& o, const Shown& shown, const Mixer& mixer) {
+  const HeadSpans spans = mixer.spans();
+  if (!spans.learned()) {
     if (!o.spans.empty())
-      throw user_error("--spans is {}, but the heads of {} learn no spans (model.distance.span); leave it out", o.spans,
-                       o.recipe);
+      throw user_error(
+          "--spans is {}, but the heads of {} learn no spans in layer {} (model.distance.span); leave it out", o.spans,
+          o.recipe, o.layer);
     return {};
   }
+  const std::int64_t own = o.head - spans.first_head;  // among the heads that learn
   const std::string of = !o.spans.empty() ? o.spans : shown.run.empty() ? "longest" : "learned";
   if (of == "initial") return {spans.initial, spans.ramp, of};
   if (of == "longest") return {spans.longest, spans.ramp, of};
@@ -77,26 +79,27 @@ ShownSpan span_of(const ShowOptions& o, const Shown& shown) {
     throw user_error("--spans is learned, but {} is a recipe; give the directory of a run, or --spans longest",
                      o.recipe);
   const RunSpans learned = read_spans(shown.run, shown.step, *shown.model);
-  return {learned.layers.at(static_cast<std::size_t>(o.layer)).at(static_cast<std::size_t>(o.head)), spans.ramp, of};
+  if (own < 0 || own >= std::ssize(learned.of_layer(o.layer))) return {};
+  return {learned.of_layer(o.layer).at(static_cast<std::size_t>(own)), spans.ramp, of};
 }
 
 // How many queries, and whether the keys are limited to as many of every part. A pattern repeats, so its beginning
 // shows it; other attention is shown whole.
-PatternView view_of(const ShowOptions& o, const AttentionShape& shape, ShowsAttention::PairWeight weight) {
+PatternView view_of(const ShowOptions& o, const Mixer& mixer, double span) {
   const bool picture = !o.output.empty(), text = !picture && !o.json;
-  const std::int64_t segment = shape.keys.segment, parts = (shape.keys.compressed > 0) + (shape.keys.memory > 0) + 1,
+  const KeyRows keys = mixer.key_rows();
+  const std::int64_t segment = keys.segment, stride = mixer.stride(),
+                     parts = (keys.compressed > 0) + (keys.memory > 0) + 1,
                      most = (text ? widest_text : widest_picture) / parts;
   if (o.positions > most)
     throw user_error("--positions is {}, but at most {} can be shown{}", o.positions, most,
                      text ? " as text; give --output x.png" : "");
-  const bool whole = o.positions == 0 && shape.stride == 0 && segment * shape.keys.all() <= most_pairs;
-  const std::int64_t usual = shape.stride == 0 ? most
-                             : picture         ? std::max<std::int64_t>(64, 4 * shape.stride)
-                                               : std::int64_t{64};
+  const bool whole = o.positions == 0 && stride == 0 && segment * keys.all() <= most_pairs;
+  const std::int64_t usual = stride == 0 ? most : picture ? std::max<std::int64_t>(64, 4 * stride) : std::int64_t{64};
   const std::int64_t queries = whole ? segment : std::min({o.positions > 0 ? o.positions : usual, most, segment});
   if (o.query >= queries)
     throw user_error("--query is {}, but the picture shows positions 0 to {}", o.query, queries - 1);
-  PatternView view(shape, std::move(weight), queries, !whole);
+  PatternView view(keys, mixer.pair_weight(o.head, span), queries, !whole);
   if (whole && !o.json) view.fit(text ? widest_text : widest_picture / std::max<std::int64_t>(1, o.scale));
   return view;
 }
@@ -107,8 +110,8 @@ std::string span_text(const ShownSpan& span) {
 }
 
 // "the first 40 of 64 positions", or "queries 0 to 511; keys: memory (512), segment (512)".
-std::string what_is_shown(const AttentionShape& shape, const PatternView& view) {
-  if (shape.stride > 0) return fmt::format("the first {} of {} positions", view.queries(), shape.keys.segment);
+std::string what_is_shown(const Mixer& mixer, const PatternView& view) {
+  if (mixer.stride() > 0) return fmt::format("the first {} of {} positions", view.queries(), mixer.key_rows().segment);
   std::string keys;
   for (const ShownPart& part : view.parts()) {
     const std::int64_t rows = part.end - part.begin;
@@ -132,7 +135,7 @@ void print_text(const ShowOptions& o, const std::string& name, const std::string
   fmt::print("{}", pattern_text(view));
 }
 
-nlohmann::ordered_json to_json(const ShowOptions& o, const std::string& name, const AttentionShape& shape,
+nlohmann::ordered_json to_json(const ShowOptions& o, const std::string& name, const KeyRows& rows,
                                const ShownSpan& span, const PatternView& view) {
   nlohmann::ordered_json keys = nlohmann::ordered_json::array();
   for (std::int64_t i = 0; i < view.queries(); ++i) {
@@ -140,15 +143,11 @@ nlohmann::ordered_json to_json(const ShowOptions& o, const std::string& name, co
     for (const auto& [begin, end] : view.intervals(i)) intervals.push_back({begin, end});
     keys.push_back(intervals);
   }
-  nlohmann::ordered_json out = {{"recipe", name},
-                                {"layer", o.layer},
-                                {"head", o.head},
-                                {"context", shape.keys.segment},
-                                {"positions", view.queries()},
-                                {"keys", keys}};
-  if (shape.keys.before() > 0)
-    out["key_rows"] = {
-        {"compressed", shape.keys.compressed}, {"memory", shape.keys.memory}, {"segment", shape.keys.segment}};
+  nlohmann::ordered_json out = {
+      {"recipe", name}, {"layer", o.layer}, {"head", o.head}, {"context", rows.segment}, {"positions", view.queries()},
+      {"keys", keys}};
+  if (rows.before() > 0)
+    out["key_rows"] = {{"compressed", rows.compressed}, {"memory", rows.memory}, {"segment", rows.segment}};
   if (!span.of.empty()) out["span"] = {{"of", span.of}, {"positions", span.positions}, {"ramp", span.ramp}};
   return out;
 }
@@ -156,17 +155,17 @@ nlohmann::ordered_json to_json(const ShowOptions& o, const std::string& name, co
 void run_show(const ShowOptions& o, Session& session) {
   const Shown shown = read_shown(o);
   if (session.comm->rank() != 0) return;
-  const auto& attention = required<ShowsAttention>(*shown.model, "show what attends to what");
-  const AttentionShape shape = attention.attention_shape();
-  if (o.layer >= shape.layers)
-    throw user_error("--layer is {}, but the recipe has layers 0 to {}", o.layer, shape.layers - 1);
-  if (o.head >= shape.heads)
-    throw user_error("--head is {}, but the recipe has heads 0 to {}", o.head, shape.heads - 1);
-  const ShownSpan span = span_of(o, shown);
-  const PatternView view = view_of(o, shape, attention.pair_weight(o.layer, o.head, span.positions));
-  const std::string what = what_is_shown(shape, view) + span_text(span);
+  const auto& model = required<MixesPositions>(*shown.model, "show what attends to what");
+  if (o.layer >= model.layers())
+    throw user_error("--layer is {}, but the recipe has layers 0 to {}", o.layer, model.layers() - 1);
+  const Mixer& mixer = model.mixer(o.layer);
+  if (o.head >= mixer.heads())
+    throw user_error("--head is {}, but the recipe has heads 0 to {}", o.head, mixer.heads() - 1);
+  const ShownSpan span = span_of(o, shown, mixer);
+  const PatternView view = view_of(o, mixer, span.positions);
+  const std::string what = what_is_shown(mixer, view) + span_text(span);
   if (o.output.empty()) {
-    if (o.json) return print_json(to_json(o, shown.recipe.name, shape, span, view));
+    if (o.json) return print_json(to_json(o, shown.recipe.name, mixer.key_rows(), span, view));
     return print_text(o, shown.recipe.name, what, span, view);
   }
   const std::int64_t scale = o.scale > 0 ? o.scale : std::max<std::int64_t>(1, 768 / view.columns());
@@ -195,7 +194,7 @@ void add_show(CLI::App& app, Session& session) {
   pattern
       ->add_option("--positions", o->positions,
                    "show this many positions, and as many rows of a memory; default: 64, in a picture 4 strides if "
-                   "that is more; with model.distance all of them, in coarser cells")
+                   "that is more; all of them, in coarser cells, where the pattern does not repeat")
       ->check(above_zero());
   pattern
       ->add_option("--spans", o->spans,

@@ -9,6 +9,7 @@
 #include "framework/comm/collectives.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
+#include "framework/models/mixes_positions.h"
 #include "kernels/gemm/blas.h"
 #include "launch/console/host_share.h"
 
@@ -57,16 +58,11 @@ Device chosen_device(const DeviceOption& option, Communicator& comm) {
 }
 
 void check_device_computes(const Model& model, Device device) {
-  constexpr std::int64_t widest_head = 128;
-  const auto* shown = capability<AttendsByPattern>(model);
-  if (device == Device::cpu || shown == nullptr) return;
-  const AttentionLayers attention = shown->attention();
-  const std::int64_t head = std::max(attention.key_size, attention.value_size);
-  if (head > widest_head)
-    throw user_error(
-        "model.heads is {}, which makes heads of size {}, but must make them at most {} on a GPU; use more heads, or "
-        "--device cpu",
-        attention.heads, head, widest_head);
+  const auto* mixes = capability<MixesPositions>(model);
+  if (device == Device::cpu || mixes == nullptr) return;
+  for (std::int64_t layer = 0; layer < mixes->layers(); ++layer)
+    if (const std::string problem = mixes->mixer(layer).problem_on_gpu(); !problem.empty())
+      throw user_error("{}", problem);
 }
 
 }  // namespace longstride

@@ -197,6 +197,33 @@ void RecipeReader::maps(const std::string& key, std::size_t, Need need, const st
   for (std::size_t i = 0; i < s->items.size(); ++i) level(s->items[i], dotted(key), [&] { visit(*this, i); });
 }
 
+void RecipeReader::nested_maps(const std::string& key, const std::vector<std::size_t>&, Need need,
+                               const std::function<void(const std::vector<std::size_t>&)>& resize,
+                               const std::function<void(SettingsVisitor&, std::size_t e, std::size_t i)>& visit) {
+  Setting* s = take(key, need);
+  if (s == nullptr) return;
+  if (s->kind != Setting::Kind::list || s->items.empty())
+    return must_be(*s, dotted(key), "a list of maps of keys and values, or of lists of these");
+  std::vector<std::size_t> sizes;
+  for (const Setting& item : s->items) {
+    const bool list = item.kind == Setting::Kind::list && !item.items.empty();
+    const auto is_map = [](const Setting& x) { return x.kind == Setting::Kind::map; };
+    if (!is_map(item) && !(list && std::all_of(item.items.begin(), item.items.end(), is_map)))
+      return mistakes_.add(
+          dotted(key), fmt::format("{}: an entry of {} is {}, but must be a map of keys and values, or a list of them",
+                                   item.where, dotted(key), item.text()));
+    sizes.push_back(list ? item.items.size() : 1);
+  }
+  resize(sizes);
+  for (std::size_t e = 0; e < s->items.size(); ++e) {
+    Setting& item = s->items[e];
+    const std::string name = fmt::format("{}.{}", dotted(key), e);
+    if (item.kind == Setting::Kind::map) level(item, name, [&] { visit(*this, e, 0); });
+    for (std::size_t i = 0; i < item.items.size(); ++i)
+      level(item.items[i], item.items.size() > 1 ? fmt::format("{}.{}", name, i) : name, [&] { visit(*this, e, i); });
+  }
+}
+
 void RecipeReader::reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& out) {
   const Setting* s = take(key, Need::optional);
   if (s == nullptr) return;

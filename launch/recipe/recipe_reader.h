@@ -27,6 +27,9 @@ class RecipeReader : public SettingsVisitor {
   bool reads() const override { return true; }
   void section(const std::string& key, Need need, bool given, const std::function<void()>& visit) override;
   void list(const std::string& key, std::vector<std::int64_t>& values, Need need) override;
+  void nested_maps(const std::string& key, const std::vector<std::size_t>& sizes, Need need,
+                   const std::function<void(const std::vector<std::size_t>&)>& resize,
+                   const std::function<void(SettingsVisitor&, std::size_t e, std::size_t i)>& visit) override;
   void reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& out) override;
 
  private:

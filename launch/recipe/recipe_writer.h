@@ -19,17 +19,41 @@ class RecipeWriter : public SettingsVisitor {
   bool reads() const override { return false; }
   void section(const std::string& key, Need, bool given, const std::function<void()>& visit) override {
     const std::string before = text_;
-    line(key, "");
     const std::string outer = prefix_;
     prefix_ += key + ".";
-    ++depth_;
-    visit();
-    --depth_;
+    if (flow_) {
+      text_.clear();
+      visit();
+      const std::string inside = text_;
+      text_ = before;
+      line(key, "{" + inside + "}");
+    } else {
+      line(key, "");
+      ++depth_;
+      visit();
+      --depth_;
+    }
     prefix_ = outer;
     if (!given) text_ = before;
   }
   void list(const std::string& key, std::vector<std::int64_t>& values, Need) override {
     leaf(key, fmt::format("[{}]", fmt::join(values, ", ")));
+  }
+  void nested_maps(const std::string& key, const std::vector<std::size_t>& sizes, Need,
+                   const std::function<void(const std::vector<std::size_t>&)>&,
+                   const std::function<void(SettingsVisitor&, std::size_t e, std::size_t i)>& visit) override {
+    if (sizes.empty()) {
+      keys_.push_back(prefix_ + key);
+      return;
+    }
+    std::vector<std::string> entries;
+    for (std::size_t e = 0; e < sizes.size(); ++e) {
+      std::vector<std::string> items;
+      for (std::size_t i = 0; i < sizes[e]; ++i)
+        items.push_back(flow([&](SettingsVisitor& item) { visit(item, e, i); }));
+      entries.push_back(sizes[e] > 1 ? fmt::format("[{}]", fmt::join(items, ", ")) : items.front());
+    }
+    leaf(key, fmt::format("[{}]", fmt::join(entries, ", ")));
   }
   void reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& values) override {
     keys_.push_back(prefix_ + key);
@@ -58,14 +82,16 @@ class RecipeWriter : public SettingsVisitor {
   void maps(const std::string& key, std::size_t count, Need, const std::function<void(std::size_t)>&,
             const std::function<void(SettingsVisitor&, std::size_t)>& visit) override {
     std::string out;
-    for (std::size_t i = 0; i < count; ++i) {
-      RecipeWriter item;
-      visit(item, i);
-      std::string inside = item.text_.substr(0, item.text_.size() - 1);  // lines of "key: value"
-      for (std::size_t at = 0; (at = inside.find('\n', at)) != std::string::npos;) inside.replace(at, 1, ", ");
-      out += fmt::format("{}{{{}}}", out.empty() ? "" : ", ", inside);
-    }
+    for (std::size_t i = 0; i < count; ++i)
+      out += (out.empty() ? "" : ", ") + flow([&](SettingsVisitor& item) { visit(item, i); });
     leaf(key, "[" + out + "]");
+  }
+  // A map on one line.
+  static std::string flow(const std::function<void(SettingsVisitor&)>& visit) {
+    RecipeWriter item;
+    item.flow_ = true;
+    visit(item);
+    return "{" + item.text_ + "}";
   }
   // Double-quoted YAML, so that any bytes can be read back unchanged.
   static std::string quoted(const std::string& s) {
@@ -86,6 +112,10 @@ class RecipeWriter : public SettingsVisitor {
     line(key, value);
   }
   void line(const std::string& key, const std::string& value) {
+    if (flow_) {
+      text_ += (text_.empty() ? "" : ", ") + key + ": " + value;
+      return;
+    }
     text_ +=
         std::string(static_cast<std::size_t>(2 * depth_), ' ') + key + ":" + (value.empty() ? "" : " " + value) + "\n";
   }
@@ -93,6 +123,7 @@ class RecipeWriter : public SettingsVisitor {
   std::string text_, prefix_;
   std::vector<std::string> keys_;
   int depth_ = 0;
+  bool flow_ = false;  // on one line: "key: value, key: value"
 };
 
 }  // namespace longstride

@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 #include <sstream>
 
@@ -203,12 +204,21 @@ Setting assigned(const std::string& text, const std::string& where) {
   return s;
 }
 
+// The setting of a key in a map, or of a number in a list.
+const Setting* within(const Setting& s, const std::string& key) {
+  if (s.kind != Setting::Kind::list) return s.find(key);
+  std::size_t index = 0;
+  const auto read = std::from_chars(key.data(), key.data() + key.size(), index);
+  return read.ec == std::errc{} && read.ptr == key.data() + key.size() && index < s.items.size() ? &s.items[index]
+                                                                                                 : nullptr;
+}
+
 // Follows a dotted key from `root` as far as there are settings; returns whether it reached the end.
 bool follow(const Setting& root, const std::string& key, const Setting*& last) {
   last = &root;
   for (std::size_t begin = 0; begin <= key.size();) {
     const std::size_t end = std::min(key.find('.', begin), key.size());
-    const Setting* next = last->find(key.substr(begin, end - begin));
+    const Setting* next = within(*last, key.substr(begin, end - begin));
     if (next == nullptr) return false;
     last = next;
     begin = end + 1;

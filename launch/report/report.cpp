@@ -16,6 +16,7 @@
 #include "framework/core/text/json.h"
 #include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
+#include "framework/models/mixes_positions.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/metrics/progress.h"
 #include "framework/train/run/stop.h"
@@ -259,12 +260,8 @@ std::string Report::settings() const {
                {"learning rate", schedule_text(recipe_.train) + rates_of_stages(recipe_.train)},
                {"data", recipe_.data.path}};
   if (!state_.began_from.empty()) rows.emplace_back("began with the weights of", state_.began_from);
-  if (const auto* shown = capability<AttendsByPattern>(*model_)) {
-    const kernels::PatternConfig pattern = shown->attention().pattern;
-    std::string parts;
-    for (kernels::PartKind part : pattern.parts) parts += (parts.empty() ? "" : ", ") + std::string(name_of(part));
-    rows.insert(rows.begin() + 1, {"attention", fmt::format("{}, stride {}", parts, pattern.stride)});
-  }
+  if (const auto* mixes = capability<MixesPositions>(*model_))
+    rows.insert(rows.begin() + 1, {"attention", mixes->mixer(0).summary()});
   return facts_table(rows) + fmt::format("<details><summary>the whole recipe</summary><pre>{}</pre></details>\n",
                                          html_text(recipe_.resolved));
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "framework/core/files/safetensors.h"
+#include "framework/models/mixes_positions.h"
 #include "framework/train/checkpoint/checkpoint_files.h"
 #include "launch/report/html.h"
 
@@ -49,13 +50,14 @@ std::string chart(const RunSpans& spans) {
   for (std::size_t k = 0; k < spans.layers.size(); ++k) {
     const auto layer = static_cast<double>(k);
     if (k % every == 0)
-      out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", x(layer), height - 10, k);
+      out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", x(layer), height - 10,
+                         spans.numbers[k]);
     for (std::size_t h = 0; h < spans.layers[k].size(); ++h) {
       const double span = spans.layers[k][h];
       out += fmt::format(
           "<circle class=\"a\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"><title>layer {}, head {}: "
           "{:.0f}</title></circle>\n",
-          x(layer), y(span), k, h, span);
+          x(layer), y(span), spans.numbers[k], h, span);
     }
   }
   return out + "</svg>\n</figure>\n";
@@ -75,24 +77,35 @@ double RunSpans::largest() const {
   return largest;
 }
 
+const std::vector<double>& RunSpans::of_layer(std::int64_t number) const {
+  const auto found = std::find(numbers.begin(), numbers.end(), number);
+  LONGSTRIDE_CHECK(found != numbers.end(), "heads of layer {} learn no spans", number);
+  return layers[static_cast<std::size_t>(found - numbers.begin())];
+}
+
 bool learns_spans(const Model& model) {
-  const auto* learns = capability<LearnsSpans>(model);
-  return learns != nullptr && !learns->spans().layers.empty();
+  const auto* mixes = capability<MixesPositions>(model);
+  for (std::int64_t layer = 0; mixes != nullptr && layer < mixes->layers(); ++layer)
+    if (mixes->mixer(layer).spans().learned()) return true;
+  return false;
 }
 
 RunSpans read_spans(const std::string& run, std::int64_t step, const Model& model) {
   RunSpans out;
   if (!learns_spans(model)) return out;
-  const SpanParameters spans = capability<LearnsSpans>(model)->spans();
-  out.longest = spans.longest;
-  out.ramp = spans.ramp;
+  const auto& mixes = required<MixesPositions>(model, "show spans");
   const SafetensorsReader file(checkpoint_directory(run, step) + "/" + checkpoint_names::model);
   constexpr std::int64_t most_shares = 1 << 16;
-  for (const std::string& name : spans.layers) {
-    const TensorEntry* entry = file.find(name);
+  for (std::int64_t layer = 0; layer < mixes.layers(); ++layer) {
+    const HeadSpans spans = mixes.mixer(layer).spans();
+    if (!spans.learned()) continue;
+    out.longest = std::max(out.longest, spans.longest);
+    out.ramp = std::max(out.ramp, spans.ramp);
+    out.numbers.push_back(layer);
+    const TensorEntry* entry = file.find(spans.parameter);
     const std::int64_t count = entry != nullptr ? std::min(entry->shape.count(), most_shares) : 1;
     std::vector<float> shares(static_cast<std::size_t>(count));
-    file.read(name, Tensor(shares.data(), Dtype::f32, {std::ssize(shares)}));
+    file.read(spans.parameter, Tensor(shares.data(), Dtype::f32, {std::ssize(shares)}));
     std::vector<double>& heads = out.layers.emplace_back();
     for (const float share : shares) heads.push_back(static_cast<double>(share) * spans.longest);
   }
@@ -111,7 +124,7 @@ std::string spans_as_text(const RunSpans& spans) {
   std::string out =
       fmt::format("spans in positions, of at most {:.0f}, which a ramp of {:.0f} follows\n", spans.longest, spans.ramp);
   for (std::size_t k = 0; k < spans.layers.size(); ++k) {
-    out += fmt::format("layer {:>3}: ", k);
+    out += fmt::format("layer {:>3}: ", spans.numbers[k]);
     for (const double span : spans.layers[k]) out += fmt::format(" {:>6.0f}", span);
     out += fmt::format("   mean {:.1f}\n", mean_of(spans.layers[k]));
   }
@@ -124,7 +137,7 @@ std::string spans_as_html(const RunSpans& spans) {
   for (std::size_t h = 0; h < most_heads(spans); ++h) head += fmt::format("<th>head {}</th>", h);
   std::string rows = head + "<th>mean</th></tr>\n";
   for (std::size_t k = 0; k < spans.layers.size(); ++k) {
-    rows += fmt::format("<tr><td>{}</td>", k);
+    rows += fmt::format("<tr><td>{}</td>", spans.numbers[k]);
     for (const double span : spans.layers[k]) rows += fmt::format("<td>{:.0f}</td>", span);
     rows += fmt::format("<td>{:.1f}</td></tr>\n", mean_of(spans.layers[k]));
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/core/text/numbers.h"
+#include "framework/models/mixes_positions.h"
 #include "framework/train/metrics/progress.h"
 
 namespace longstride {
@@ -137,8 +138,11 @@ nlohmann::ordered_json or_null(const std::optional<double>& value) {
 
 bool is_dense(const Recipe& recipe) {
   const auto model = recipe.model->make_model();
-  const auto* shown = capability<AttendsByPattern>(*model);
-  return shown != nullptr && shown->attention().pattern.parts == std::vector{kernels::PartKind::dense};
+  const auto* mixes = capability<MixesPositions>(*model);
+  for (std::int64_t layer = 0; mixes != nullptr && layer < mixes->layers(); ++layer)
+    for (std::int64_t head = 0; head < mixes->mixer(layer).heads(); ++head)
+      if (mixes->mixer(layer).kind(head) != "dense") return false;
+  return mixes != nullptr;
 }
 
 }  // namespace

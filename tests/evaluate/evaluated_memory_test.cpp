@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "framework/core/errors.h"
-#include "framework/models/decoder/distance_decoder.h"
+#include "framework/models/decoder/decoder.h"
 #include "tests/support/distance_toys.h"
 #include "tests/support/toy_evaluation.h"
 

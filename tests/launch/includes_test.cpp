@@ -20,16 +20,17 @@ const std::map<std::string, std::set<std::string>> may_see = {
     {"framework/core", {"kernels"}},
     {"framework/ops", {"kernels", "framework/core"}},
     {"framework/layers", {"kernels", "framework/core", "framework/ops"}},
-    {"framework/models", {"kernels", "framework/core", "framework/ops", "framework/layers"}},
+    {"framework/mixers", {"kernels", "framework/core", "framework/ops", "framework/layers"}},
+    {"framework/models", {"kernels", "framework/core", "framework/ops", "framework/layers", "framework/mixers"}},
     {"framework/optim", {"kernels", "framework/core", "framework/ops"}},
     {"framework/comm", {"kernels", "framework/core"}},
     {"datasets", {"kernels", "framework/core"}},
     {"framework/train",
-     {"kernels", "framework/core", "framework/ops", "framework/layers", "framework/models", "framework/optim",
-      "framework/comm"}},
+     {"kernels", "framework/core", "framework/ops", "framework/layers", "framework/mixers", "framework/models",
+      "framework/optim", "framework/comm"}},
     {"launch",
-     {"kernels", "framework/core", "framework/ops", "framework/layers", "framework/models", "framework/optim",
-      "framework/comm", "datasets", "framework/train"}},
+     {"kernels", "framework/core", "framework/ops", "framework/layers", "framework/mixers", "framework/models",
+      "framework/optim", "framework/comm", "datasets", "framework/train"}},
 };
 
 // Libraries that only one room may use.
@@ -157,22 +158,28 @@ std::string in_words(const std::string& text) {
   return out + '_';
 }
 
-// Files of launch/ and framework/train that name a folder of framework/models, as "path names folder".
+// Files of launch/ and framework/train that name a model, a folder of framework/models, or the class of a mixer, of
+// which framework/mixers has a folder: as "path names folder".
 std::vector<std::string> named_architectures(const fs::path& root) {
   std::vector<std::string> found;
+  std::vector<std::pair<std::string, std::string>> names;  // folder, and how code would name it
+  for (const auto& [room, suffix] : {std::pair("framework/models", ""), std::pair("framework/mixers", "_mixer")})
+    for (const auto& folder : fs::exists(root / room) ? fs::directory_iterator(root / room) : fs::directory_iterator())
+      if (folder.is_directory())
+        names.emplace_back(folder.path().filename().string(), in_words(folder.path().filename().string() + suffix));
   for (const char* room : {"launch", "framework/train"})
     for (const auto& file : fs::recursive_directory_iterator(root / room)) {
       if (file.path().extension() != ".h" && file.path().extension() != ".cpp") continue;
-      const std::string text = in_words(text_of(file.path().string()));
-      for (const auto& model : fs::directory_iterator(root / "framework/models"))
-        if (model.is_directory() && text.find(in_words(model.path().filename().string())) != std::string::npos)
-          found.push_back(file.path().lexically_relative(root).string() + " names " + model.path().filename().string());
+      const std::string raw = text_of(file.path().string()), text = in_words(raw);
+      for (const auto& [folder, name] : names)
+        if (text.find(name) != std::string::npos || raw.find("framework/mixers/" + folder + "/") != std::string::npos)
+          found.push_back(file.path().lexically_relative(root).string() + " names " + folder);
     }
   std::sort(found.begin(), found.end());
   return found;
 }
 
-TEST(Includes, LaunchAndTrainNameNoArchitecture) {
+TEST(Includes, LaunchAndTrainNameNoArchitectureAndNoMixer) {
   EXPECT_EQ(named_architectures(LONGSTRIDE_SOURCE_DIR), std::vector<std::string>{});
   const TemporaryDirectory dir;
   write_text(dir / "framework/models/long_memory/config.h", "");
@@ -182,8 +189,13 @@ TEST(Includes, LaunchAndTrainNameNoArchitecture) {
   write_text(dir / "framework/models/mine/config.h", "");
   write_text(dir / "launch/c.cpp", "MineConfig config;\n");
   write_text(dir / "launch/determined.cpp", "int determined(int minext);\n");
+  write_text(dir / "framework/mixers/lookup/mixer.h", "");
+  write_text(dir / "launch/d.cpp", "#include \"framework/mixers/lookup/mixer.h\"\n");
+  write_text(dir / "launch/e.cpp", "const LookupMixer& mixer; // a lookup\n");
+  write_text(dir / "launch/f.cpp", "// a lookup\n");
   EXPECT_EQ(named_architectures(dir.path()),
             (std::vector<std::string>{"framework/train/a.cpp names long_memory", "launch/c.cpp names mine",
+                                      "launch/d.cpp names lookup", "launch/e.cpp names lookup",
                                       "launch/run/b.h names long_memory"}));
 }
 

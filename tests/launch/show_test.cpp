@@ -325,8 +325,8 @@ TEST(ShowPattern, ARunIsShownWithItsLearnedSpans) {
       "longstride: --spans is learned, but r.yaml is a recipe; give the directory of a run, or --spans longest\n");
   write_text(dir / "none.yaml", recipe_of(remembering[0]));
   EXPECT_EQ(refusal({"show", "pattern", "none.yaml", "--spans", "longest"}),
-            "longstride: --spans is longest, but the heads of none.yaml learn no spans (model.distance.span); leave it "
-            "out\n");
+            "longstride: --spans is longest, but the heads of none.yaml learn no spans in layer 0 "
+            "(model.distance.span); leave it out\n");
 }
 
 class AttentionOfARun : public ::testing::Test {
@@ -369,7 +369,7 @@ TEST_F(AttentionOfARun, MemoryHasTheProbabilitiesOfTheWindowsBefore) {
   std::vector<std::uint8_t> windows(static_cast<std::size_t>(6 * c.segment));
   set->read(0, 0, std::ssize(windows), windows.data());
   std::size_t n = 0;
-  show_attention(*run.model, windows, {5, 11}, [&](std::int64_t layer, const ShowsAttention::Probabilities& all) {
+  show_attention(*run.model, windows, {5, 11}, [&](std::int64_t layer, const MixesPositions::Probabilities& all) {
     for (std::int64_t head = 0; head < 2; ++head)
       for (std::size_t q = 0; q < 2; ++q, ++n) {
         const nlohmann::json& picture = shown.at("pictures")[n];

@@ -1,7 +1,7 @@
 // Spans that heads learn (Sukhbaatar et al. 2019), in a whole model with a memory.
 #include <cmath>
 
-#include "framework/models/decoder/distance_decoder.h"
+#include "framework/models/decoder/decoder.h"
 #include "tests/support/distance_toys.h"
 #include "tests/support/model_properties.h"
 
@@ -159,8 +159,8 @@ DistanceToy published(std::int64_t layers, std::int64_t width, std::int64_t inne
 
 // 38.5 and 208.9 million; ours adds a vector that starts a stream.
 TEST(AdaptiveSpan, HasThePublishedParameters) {
-  EXPECT_EQ(DistanceDecoder(published(12, 512, 2048)).parameters().count() - 512, 38537516);
-  EXPECT_EQ(DistanceDecoder(published(24, 768, 4096)).parameters().count() - 768, 208908684);
+  EXPECT_EQ(Decoder(published(12, 512, 2048)).parameters().count() - 512, 38537516);
+  EXPECT_EQ(Decoder(published(24, 768, 4096)).parameters().count() - 768, 208908684);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // What decoders with a distance term show of their attention: masks, probabilities, and how far back it reads.
-#include "framework/models/attention_views.h"
+#include "framework/models/mixes_positions.h"
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ std::vector<std::int64_t> all_queries(const DecoderConfig& config) {
   return out;
 }
 
-using Maps = std::map<std::int64_t, ShowsAttention::Probabilities>;  // of every layer
+using Maps = std::map<std::int64_t, MixesPositions::Probabilities>;  // of every layer
 
 // Of the last segment of a text whose first one starts a stream.
 Maps maps_of(ToyModel<double>& toy, const std::vector<std::uint8_t>& text) {
@@ -53,7 +53,7 @@ Maps maps_of(ToyModel<double>& toy, const std::vector<std::uint8_t>& text) {
   std::vector<std::int64_t> queries;
   for (std::int64_t i = 0; i < context; ++i) queries.push_back(i);
   toy.run([&](Context& ctx) {
-    required<ShowsAttention>(toy.model(), "show")
+    required<MixesPositions>(toy.model(), "show")
         .visit_attention(ctx, rows, queries,
                          [&](std::int64_t layer, const auto& probabilities) { out[layer] = probabilities; });
   });
@@ -77,14 +77,14 @@ TEST(AttentionViews, TheMaskIsWhereProbabilitiesAreNotZero) {
     const double share = 0.4375;  // exact in both types
     set_spans(toy, {share});
     const Maps maps = maps_of(toy, toy_tokens(segments_to_fill(config) * config.context));
-    const auto& shows = required<ShowsAttention>(toy.model(), "show");
+    const auto& shows = required<MixesPositions>(toy.model(), "show");
     const double span = share * static_cast<double>(config.distance.span.longest);
-    const std::int64_t before = shows.attention_shape().keys.before();
+    const std::int64_t before = shows.mixer(0).key_rows().before();
     ASSERT_EQ(std::ssize(maps), config.layers);
     std::int64_t hidden = 0;
     for (std::int64_t layer = 0; layer < config.layers; ++layer)
       for (std::int64_t head = 0; head < config.heads; ++head) {
-        const ShowsAttention::PairWeight weight = shows.pair_weight(layer, head, span);
+        const Mixer::PairWeight weight = shows.mixer(layer).pair_weight(head, span);
         for (const std::int64_t query : all_queries(config)) {
           const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
           const std::vector<double>& p = maps.at(layer)[at(query)][at(head)];
@@ -154,7 +154,7 @@ TEST(AttentionViews, NothingBeyondTheReachChangesALossAndSomethingAtItDoes) {
     ToyModel<double> toy(config);
     toy.randomise();
     set_spans(toy, {1.0});
-    const LookBack reach = required<LooksBack>(toy.model(), "look back").look_back();
+    const LookBack reach = look_back(required<MixesPositions>(toy.model(), "look back"));
     const std::int64_t context = config.context,
                        segments = std::max(reach.farthest / context + 2, segments_to_fill(config)),
                        last = (segments - 1) * context;
@@ -196,7 +196,7 @@ DistanceToy with_memory(std::int64_t memory, std::int64_t layers) {
 // As the papers count it.
 TEST(AttentionViews, EveryLayerReachesAMemoryFarther) {
   const auto reach = [](const DistanceToy& config) {
-    return required<LooksBack>(*config.make_model(), "look back").look_back();
+    return look_back(required<MixesPositions>(*config.make_model(), "look back"));
   };
   for (const std::int64_t layers : {1, 2, 5}) {
     const LookBack found = reach(with_memory(26, layers));
@@ -217,21 +217,23 @@ TEST(AttentionViews, MeanKeysAreTheMaskCountedPairByPair) {
   for (const auto& [name, config] : distance_toys()) {
     SCOPED_TRACE(name);
     const auto model = config.make_model();
-    const auto& shows = required<ShowsAttention>(*model, "show");
+    const auto& shows = required<MixesPositions>(*model, "show");
     const double longest = static_cast<double>(config.distance.span.longest);
     for (const double span : {0.25 * longest, longest}) {
       double pairs = 0;
       for (std::int64_t layer = 0; layer < config.layers; ++layer)
         for (std::int64_t head = 0; head < config.heads; ++head) {
-          const ShowsAttention::PairWeight weight = shows.pair_weight(layer, head, span);
+          const Mixer::PairWeight weight = shows.mixer(layer).pair_weight(head, span);
           for (std::int64_t i = 0; i < config.context; ++i)
-            for (std::int64_t j = 0; j < shows.attention_shape().keys.all(); ++j) pairs += weight(i, j) > 0 ? 1 : 0;
+            for (std::int64_t j = 0; j < shows.mixer(layer).key_rows().all(); ++j) pairs += weight(i, j) > 0 ? 1 : 0;
         }
       if (span == longest) {
         EXPECT_EQ(model->cost(config.context).allowed_pairs, pairs);
       }
       const double queries = static_cast<double>(config.layers * config.heads * config.context);
-      EXPECT_DOUBLE_EQ(required<LooksBack>(*model, "look back").mean_keys(span), pairs / queries);
+      double mean = 0;
+      for (std::int64_t layer = 0; layer < config.layers; ++layer) mean += *shows.mixer(layer).mean_keys(span);
+      EXPECT_DOUBLE_EQ(mean / static_cast<double>(config.layers), pairs / queries);
     }
   }
 }

@@ -1,5 +1,5 @@
 // Decoders with a compressed memory (Rae et al. 2020).
-#include "framework/models/decoder/distance_decoder.h"
+#include "framework/models/decoder/decoder.h"
 #include "tests/support/distance_toys.h"
 #include "tests/support/model_properties.h"
 
@@ -176,9 +176,9 @@ TEST(Compressive, HasTheParametersOfTransformerXlAndOfItsConvolutions) {
   config.width = 1024;
   config.heads = 8;
   config.feed_forward_ratio = 3;
-  const std::int64_t with = DistanceDecoder(config).parameters().count();
+  const std::int64_t with = Decoder(config).parameters().count();
   config.memory = {.length = 12};
-  EXPECT_EQ(with - DistanceDecoder(config).parameters().count(), 24 * 3 * 1024 * 1024);
+  EXPECT_EQ(with - Decoder(config).parameters().count(), 24 * 3 * 1024 * 1024);
 }
 
 // Of the compression: its weight is applied twice, to make rows for the memory and for the loss, and has a gradient;
@@ -191,10 +191,10 @@ TEST(Compressive, CostCountsTheCompressionAndItsLoss) {
   constexpr double n = 12, rows = n / 3, layers = 2, width = 16, kv = 2 * width;
   const double products =
       layers * (3 * width * 3 * width * rows + 2 * width * kv * rows + n * (kv * n + (2 * width + 3 * width) * rows));
-  EXPECT_NEAR(DistanceDecoder(config).cost(12).training_flops - DistanceDecoder(mean).cost(12).training_flops,
-              2 * products, 1e-6 * products);
+  EXPECT_NEAR(Decoder(config).cost(12).training_flops - Decoder(mean).cost(12).training_flops, 2 * products,
+              1e-6 * products);
   const double seen = 12 + 8, pairs = layers * 2 * n * (seen + (n + 1) / 2);
-  EXPECT_EQ(DistanceDecoder(config).cost(12).allowed_pairs, pairs);
+  EXPECT_EQ(Decoder(config).cost(12).allowed_pairs, pairs);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Decoders whose attention has a distance term, with and without a memory.
-#include "framework/models/decoder/distance_decoder.h"
+#include "framework/mixers/distance/term.h"
+#include "framework/models/decoder/decoder.h"
 
 #include <cstdint>
 
@@ -8,7 +9,7 @@
 
 namespace longstride::test {
 
-INSTANTIATE_TYPED_TEST_SUITE_P(DistanceDecoder, ModelProperties, DistanceToy);
+INSTANTIATE_TYPED_TEST_SUITE_P(DistanceAttention, ModelProperties, DistanceToy);
 
 namespace {
 
@@ -27,7 +28,7 @@ std::vector<double> last_losses(ToyModel<double>& toy, const std::vector<std::ui
 }
 
 // A memory of the whole past makes segments one sequence, through any number of layers.
-TEST(DistanceDecoder, SegmentsWithAMemoryOfThePastHaveTheLossesOfOneSequence) {
+TEST(DistanceAttention, SegmentsWithAMemoryOfThePastHaveTheLossesOfOneSequence) {
   for (const auto& [name, toy_config] : distance_toys()) {
     if (toy_config.memory.length == 0 || toy_config.memory.start == MemoryStart::zeros) continue;
     if (toy_config.memory.compressed > 0) continue;
@@ -47,7 +48,7 @@ TEST(DistanceDecoder, SegmentsWithAMemoryOfThePastHaveTheLossesOfOneSequence) {
 
 // With one layer the memory holds nothing that weights have made but the embedding and the norm before attention. All
 // other weights have the gradients of one sequence, and those have less, because the memory passes none on.
-TEST(DistanceDecoder, TwoSegmentsOfOneLayerHaveTheGradientsOfOneSequenceWithoutThoseThroughMemory) {
+TEST(DistanceAttention, TwoSegmentsOfOneLayerHaveTheGradientsOfOneSequenceWithoutThoseThroughMemory) {
   for (DistanceToy config : {transformer_xl_toy(), house_toy()}) {
     config.layers = 1;
     config.tied_output = false;
@@ -81,7 +82,7 @@ TEST(DistanceDecoder, TwoSegmentsOfOneLayerHaveTheGradientsOfOneSequenceWithoutT
 
 // A segment's losses depend on the layers * memory positions before it, the first of which reads the byte before it,
 // and on nothing earlier.
-TEST(DistanceDecoder, ReachesBackOverTheMemoryOfEveryLayerAndNoFurther) {
+TEST(DistanceAttention, ReachesBackOverTheMemoryOfEveryLayerAndNoFurther) {
   for (DistanceToy config : {transformer_xl_toy(), house_toy()}) {
     config.context = config.memory.length = 5;
     constexpr std::int64_t segments = 5;
@@ -101,7 +102,7 @@ TEST(DistanceDecoder, ReachesBackOverTheMemoryOfEveryLayerAndNoFurther) {
 }
 
 // Windows of k keys with steps of d reach (k - 1) d positions back in every layer.
-TEST(DistanceDecoder, DilatedWindowsReachTheirKeysAndNoFurther) {
+TEST(DistanceAttention, DilatedWindowsReachTheirKeysAndNoFurther) {
   DistanceToy config = longformer_toy();
   config.context = 40;
   std::int64_t reach = 0;
@@ -126,7 +127,7 @@ TEST(DistanceDecoder, DilatedWindowsReachTheirKeysAndNoFurther) {
 }
 
 // In training's own precision too, of every row, with what rows remember.
-TEST(DistanceDecoder, NothingLooksAheadInSinglePrecision) {
+TEST(DistanceAttention, NothingLooksAheadInSinglePrecision) {
   for (const auto& [name, config] : distance_toys()) {
     ToyModel<float> toy(config);
     toy.randomise();
@@ -145,7 +146,7 @@ TEST(DistanceDecoder, NothingLooksAheadInSinglePrecision) {
 }
 
 // Everything that Transformer-XL drops, with masks that stay the same while a weight changes.
-TEST(DistanceDecoder, GradientsWithDropoutEqualFiniteDifferences) {
+TEST(DistanceAttention, GradientsWithDropoutEqualFiniteDifferences) {
   DistanceToy config = transformer_xl_toy();
   config.dropout = 0.2;
   ToyModel<double> toy(config);
@@ -171,7 +172,7 @@ TEST(DistanceDecoder, GradientsWithDropoutEqualFiniteDifferences) {
 }
 
 // W_r R of the elements of R that are kept: a mask for all layers and rows, whatever the number of distances.
-TEST(DistanceDecoder, DropsElementsOfTheSinesAndCosinesOfDistances) {
+TEST(DistanceAttention, DropsElementsOfTheSinesAndCosinesOfDistances) {
   constexpr std::int64_t width = 8, heads = 2, size = 3, rows = 7;
   constexpr double p = 0.4;
   ParameterSet parameters;
@@ -219,7 +220,7 @@ TEST(DistanceDecoder, DropsElementsOfTheSinesAndCosinesOfDistances) {
 }
 
 // Nothing runs for a dropout of 0: the bits are those of a model without the setting.
-TEST(DistanceDecoder, ADropoutOfZeroCostsNothing) {
+TEST(DistanceAttention, ADropoutOfZeroCostsNothing) {
   class DropoutCounter : public kernels::Meter {
    public:
     void begin(const kernels::Cost& cost) override { operations += cost.bytes > 0 ? 1 : 0; }
@@ -258,12 +259,10 @@ DistanceToy sized(DistanceToy config, std::int64_t layers, std::int64_t width, d
 }
 
 // The published models start a sequence with its first byte; ours adds a start vector.
-std::int64_t parameters_of(const DistanceToy& config) {
-  return DistanceDecoder(config).parameters().count() - config.width;
-}
+std::int64_t parameters_of(const DistanceToy& config) { return Decoder(config).parameters().count() - config.width; }
 
 // 41.06M and 277M in Dai et al. 2019 and in the logs of their code; the layers alone have 277.0M.
-TEST(DistanceDecoder, HasTheParametersOfTransformerXl) {
+TEST(DistanceAttention, HasTheParametersOfTransformerXl) {
   EXPECT_EQ(parameters_of(sized(transformer_xl_toy(), 12, 512, 4)), 41055436);
   const DistanceToy large = sized(transformer_xl_toy(), 24, 1024, 3);
   const std::int64_t outside = 204 * 1024 + 204 + 2 * 1024;  // symbols, their biases, and u and v
@@ -271,7 +270,7 @@ TEST(DistanceDecoder, HasTheParametersOfTransformerXl) {
 }
 
 // 41M and 102M in Beltagy et al. 2020: Transformer-XL's layers, with a norm behind the last one.
-TEST(DistanceDecoder, HasTheParametersOfLongformersLanguageModel) {
+TEST(DistanceAttention, HasTheParametersOfLongformersLanguageModel) {
   EXPECT_EQ(parameters_of(sized(longformer_toy(), 12, 512, 4)), 41055436 + 2 * 512);
   EXPECT_EQ(parameters_of(sized(longformer_toy(), 30, 512, 4)), 41055436 + 18 * 3412480 + 2 * 512);
 }
@@ -279,18 +278,18 @@ TEST(DistanceDecoder, HasTheParametersOfLongformersLanguageModel) {
 // A product with a weight or for an allowed pair takes two operations per element forward, and twice that backward; a
 // pair has a second product, with the vector of its distance. The memory's keys and values need no gradient of the
 // memory.
-TEST(DistanceDecoder, CostCountsEveryWeightAndEveryAllowedPair) {
+TEST(DistanceAttention, CostCountsEveryWeightAndEveryAllowedPair) {
   const DistanceToy config = transformer_xl_toy();
-  const DistanceDecoder model(config);
+  const Decoder model(config);
   const double n = 13, m = 13, pairs = 2 * 2 * n * (m + (n + 1) / 2);
   const SequenceCost cost = model.cost(13);
   EXPECT_EQ(cost.allowed_pairs, pairs);
   EXPECT_EQ(cost.dense_pairs, pairs);
-  DistanceDecoder counted(config);
+  Decoder counted(config);
   EXPECT_DOUBLE_EQ(cost.training_flops, 6 * n * static_cast<double>(counted.parameters().count()) +
                                             4 * m * 2 * 2 * 16 * 16 + 3 * pairs * 2 * (2 * 8 + 8));
   const DistanceToy windows = longformer_toy();
-  EXPECT_LT(DistanceDecoder(windows).cost(23).allowed_pairs, DistanceDecoder(windows).cost(23).dense_pairs / 2);
+  EXPECT_LT(Decoder(windows).cost(23).allowed_pairs, Decoder(windows).cost(23).dense_pairs / 2);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ OWN = (
     ("framework/core", ("test_core",)),
     ("framework/ops", ("test_ops",)),
     ("framework/layers", ("test_layers", "test_models")),
+    ("framework/mixers", ("test_mixers", "test_models")),
     ("framework/models", ("test_models",)),
     ("framework/optim", ("test_optim", "test_models")),
     ("framework/comm/mpi.cpp", (RANKS,)),

@@ -199,5 +199,20 @@ TEST_P(ElementwiseTest, RefusesOtherShapesAndTypes) {
   EXPECT_THROW(ops::run(ctx, DivideArgs{other, filled({1}, Dtype::f64, 1)}), InternalError);
 }
 
+TEST_P(ElementwiseTest, ARemainderIsThatOfWholeNumbers) {
+  const Operand numbers = filled({2}, Dtype::i64, 0);
+  const Tensor x = numbers->slice(0, 0, 1), y = numbers->slice(0, 1, 2);
+  const Queue queue = ctx.queue();
+  for (const std::int64_t number : {std::int64_t{0}, std::int64_t{12}, std::int64_t{13}, std::int64_t{1} << 53}) {
+    std::int64_t found = -1;
+    queue.copy_to_device(x.data(), &number, sizeof number);
+    ops::run(ctx, kernels::RemainderArgs{.x = x, .y = y, .divisor = 13});
+    queue.copy_to_host(&found, y.data(), sizeof found);
+    queue.synchronize();
+    EXPECT_EQ(found, number % 13);
+  }
+  EXPECT_THROW(ops::run(ctx, kernels::RemainderArgs{.x = x, .y = y, .divisor = 0}), InternalError);
+}
+
 }  // namespace
 }  // namespace longstride::testing

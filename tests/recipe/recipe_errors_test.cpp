@@ -17,6 +17,51 @@ struct Edit {
   const char *from, *to, *error;
 };
 
+// The same, in the place of its attention, which begins at line 8.
+const char* const attention =
+    "  attention:\n    integration: merged\n    parts: [fixed_block, fixed_summary]\n    stride: 8\n    summary: 2";
+const Edit mixers[] = {
+    {attention, "  mixers: 5",
+     "r.yaml:8: model.mixers is 5, but must be a list of maps of keys and values, or of lists of these"},
+    {attention, "  mixers: [5]",
+     "r.yaml:8: an entry of model.mixers is 5, but must be a map of keys and values, or a list of them"},
+    {attention, "  mixers: [{kind: atention, integration: merged, parts: [dense], stride: 8}]",
+     "r.yaml:8: model.mixers.0.kind is atention, but must be attention or distance; did you mean 'attention'?"},
+    {attention, "  mixers: [{kind: attention, parts: [dense], stride: 8, integration: merged, memory: {length: 64}}]",
+     "r.yaml:8: unknown key 'memory' in model.mixers.0; choose from layers, heads, kind, integration, parts, stride, "
+     "window, summary, distinct_heads, summary_inclusive"},
+    {attention,
+     "  mixers:\n  - {kind: distance, table: none}\n  - {kind: distance, table: none, layers: 2}\n"
+     "  - {kind: distance, table: none}\n  positions: none",
+     "r.yaml:11: model.mixers.2 begins at layer 3, but the model has layers 0 to 1; remove it, or set more "
+     "model.layers"},
+    {attention,
+     "  positions: none\n  mixers: [[{kind: distance, table: none, heads: 1}, {kind: distance, table: none, heads: "
+     "2}]]",
+     "r.yaml:9: model.mixers.0 has 3 heads in all, but must have model.heads, 2"},
+    {attention,
+     "  positions: none\n  mixers: [[{kind: distance, table: none, heads: 1}, {kind: distance, table: none}]]",
+     "r.yaml:9: model.mixers.0.1.heads is missing, but mixers side by side divide model.heads, 2, among them; add it"},
+    {attention, "  mixers: [{kind: distance, table: none}]\n  positions: attention",
+     "r.yaml:9: model.positions is attention, whose tables follow the stride of a pattern, which model.mixers lacks; "
+     "set model.positions: none"},
+    {attention,
+     "  mixers:\n  - {kind: attention, integration: merged, parts: [dense], stride: 8}\n"
+     "  - {kind: distance, table: none, memory: {length: 64}}\n  positions: attention",
+     "r.yaml:11: model.positions is attention, whose tables end with data.context, but layers that remember read on; "
+     "set "
+     "model.positions: none"},
+    {"model:", "model:\n  mixers: [{kind: distance, table: none}]",
+     "r.yaml:4: model has both mixers and attention, but must have one of them: attention is the short form of a list "
+     "with one entry; remove one"},
+    {attention, "  positions: none\n  mixers: [{kind: distance, table: none}]\n  memory: {length: 64}",
+     "r.yaml:10: model.memory belongs to model.distance; write it into its entry of model.mixers"},
+    {attention, "  positions: none\n  mixers: [{kind: distance, table: learned}]",
+     "r.yaml:9: model.mixers.0.distances is 0, but a learned table needs a number of rows; set the longest distance"},
+    {attention, "  mixers: [{kind: attention, integration: merged, parts: [local, column], stride: 8, summary: 2}]",
+     "r.yaml:8: model.mixers.0.summary has no effect without a part that reads it (fixed_summary); remove it"},
+};
+
 // Each replaces a piece of the small recipe.
 const Edit edits[] = {
     // values
@@ -216,6 +261,7 @@ const Edit edits[] = {
 
 TEST(RecipeErrors, EachMistakeHasItsSentence) {
   for (const Edit& edit : edits) EXPECT_EQ(error_of(edited(small_recipe, edit.from, edit.to)), edit.error);
+  for (const Edit& edit : mixers) EXPECT_EQ(error_of(edited(small_recipe, edit.from, edit.to)), edit.error);
 }
 
 TEST(RecipeErrors, AnUnknownPartIsAnsweredWithTheKnownOnes) {

@@ -184,7 +184,7 @@ TEST(Recipe, FullRecipeOfThisTestSetsEveryKeyThereIs) {
   RecipeWriter writer;
   Recipe any = parse_recipe(full_recipe, "r.yaml");
   visit_recipe(writer, any);
-  const std::string all = std::string(full_recipe) + full_distance_recipe;
+  const std::string all = std::string(full_recipe) + full_distance_recipe + mixed_recipe;
   for (const std::string& key : writer.keys())
     EXPECT_NE(all.find(key.substr(key.rfind('.') + 1) + ":"), std::string::npos) << key;
 }
@@ -273,6 +273,20 @@ TEST(Recipe, WritingARecipeDoesNotChangeItsModel) {
                             [](const Parameter& p) { return p.name == "layers.0.attention.distance.weight"; }),
               distance ? 1 : 0);
   }
+}
+
+// A checkpoint keeps the resolved recipe, from which the model is made again.
+TEST(Recipe, AListOfMixersIsReadAsItIsWritten) {
+  const Recipe once = parse_recipe(mixed_recipe, "r.yaml"), again = parse_recipe(once.resolved, "resolved.yaml");
+  EXPECT_EQ(again.resolved, once.resolved);
+  const auto model = once.model->make_model(), remade = again.model->make_model();
+  const auto &parameters = model->parameters().all(), &remade_parameters = remade->parameters().all();
+  ASSERT_EQ(remade_parameters.size(), parameters.size());
+  for (std::size_t k = 0; k < parameters.size(); ++k) {
+    EXPECT_EQ(remade_parameters[k].name, parameters[k].name);
+    EXPECT_EQ(remade_parameters[k].shape, parameters[k].shape);
+  }
+  EXPECT_NE(parse_recipe(edited(mixed_recipe, "window: 5", "window: 6"), "r.yaml").resolved, once.resolved);
 }
 
 // Runs and recipes from before the kind's name changed resolve to themselves, so resuming sees no change.

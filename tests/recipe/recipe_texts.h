@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "framework/mixers/attention/config.h"
 #include "framework/models/decoder/config.h"
 #include "launch/recipe/recipe.h"
 
@@ -101,6 +102,23 @@ model:
     table_dropout: 0
     span: {longest: 50, ramp: 20, initial: 0.5, loss: 1e-6}
   memory: {length: 64, start: zeros, compressed: 32, rate: 2, compress: dilated, reconstruction: 0.5}
+train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
+)";
+
+// Layers with mixers one after another and side by side.
+inline constexpr const char* mixed_recipe = R"(name: mixed
+data: {kind: bytes, path: x.h5, context: 64, order: streams}
+model:
+  kind: decoder
+  layers: 6
+  width: 16
+  heads: 2
+  positions: none
+  mixers:
+  - {kind: attention, integration: merged, parts: [local], stride: 8, layers: 2}
+  - {kind: distance, table: sinusoid, memory: {length: 64, compressed: 32, rate: 2}}
+  - [{kind: attention, heads: 1, integration: interleaved, parts: [local, column], stride: 8},
+     {kind: distance, heads: 1, table: none, window: 5}]
 train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
 )";
 

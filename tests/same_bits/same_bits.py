@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import struct
 import sys
 import wave
@@ -49,6 +50,7 @@ def write_inputs(folder):
         (folder / "cifar" / name).write_bytes(b"".join(bytes([k % 10]) + picture.translate(tables[s])
                                                        for k, s in enumerate(shifts)))
     npy(folder / "tiny.npy", (400, 4, 4, 3), draw.randbytes(400 * 48))
+    npy(folder / "pictures64.npy", (12, 64, 64, 3), bytes(draw.randrange(64) + k // 192 % 128 for k in range(12 * 12288)))
     for k in range(12):
         with wave.open(str(folder / "sound" / f"{k}.wav"), "wb") as sound:
             sound.setparams((1, 2, 12000, 0, "NONE", ""))
@@ -80,6 +82,47 @@ def golden_runs(root, folder):
         yield f"golden-{name}", 1, 1, path, PICTURE if picture else SHORT, settings
 
 
+def toy_settings(path):
+    """What makes a recipe train in a second: few layers, a short context, and no window or table longer than it."""
+    text = path.read_text()
+    base = re.search(r"^base: *(\S+)", text, re.M)
+    if base:
+        text += (path.parent / base[1]).read_text()
+    kind = re.search(r"kind: *(bytes|cifar10|images|audio)", text)[1]
+    out = ["model.width=64", "train.steps=3", "train.stages=[]", "train.global_batch=2", "train.micro_batch=0",
+           "model.heads=2" if kind == "cifar10" else "model.heads=4", "model.layers=2"]
+    distance = "distance:" in text
+    if kind in ("bytes", "audio"):
+        out.append(f"data.context={64 if distance else 256}")
+        if not distance:
+            out.append("model.attention.stride=32")
+    for pattern, setting in ((r"table: learned", "model.distance.distances=64"),
+                             (r"span:", "model.distance.span.longest=64"), (r"dilation: *\[", "model.distance.dilation=2"),
+                             (r"memory:", "model.memory.length=64")):
+        if re.search(pattern, text):
+            out.append(setting)
+    parts = re.search(r"parts: *\[(.*?)\]", text)  # a recipe's own before those of its base
+    if parts and "fixed_summary" in parts[1]:
+        out.append("model.attention.summary=8")
+    if distance and re.search(r"window:", text):
+        out.append("model.distance.window=32")
+    if "compressed:" in text:
+        out += ["model.memory.compressed=40", "model.memory.rate=4"]
+    return kind, " ".join(out)
+
+
+def recipe_runs(root):
+    """Every recipe but those of quickstart, at toy size."""
+    data = {"bytes": "text", "audio": "sound", "cifar10": "cifar10", "images": "pictures64"}
+    for path in sorted((root / "recipes").glob("*/*.yaml")):
+        if path.parent.name == "quickstart":
+            continue
+        kind, settings = toy_settings(path)
+        sample = SHORT if kind in ("bytes", "audio") else None
+        yield (f"{path.parent.name}-{path.stem}", 1, 2, path, sample or "--count 1 --length 40",
+               f"data.path=old/{data[kind]}.h5 {settings} {LITTLE}")
+
+
 def runs(root, folder):
     recipes = root / "recipes" / "quickstart"
     data = {"audio": "sound", "pixels": "cifar10"}
@@ -97,6 +140,7 @@ def runs(root, folder):
     for recompute in ("block", "attention_and_feed_forward"):
         yield f"text-recompute-{recompute}", 1, 2, text_recipe, SHORT, f"{adam} model.recompute={recompute}"
     yield "text-stages", 1, 2, text_recipe, SHORT, small + " train.stages=[{\"until\":3,\"context\":128}]"
+    yield from recipe_runs(root)
     yield from golden_runs(root, folder)
 
 

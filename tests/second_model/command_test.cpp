@@ -131,9 +131,8 @@ TEST_F(SecondModel, IsReportedAndExported) {
 TEST_F(SecondModel, WhatItLacksIsRefusedInASentence) {
   expect_refused({"show", "pattern", "r.yaml"}, "this model cannot show what attends to what");
   expect_refused({"attention", "run"}, "this model cannot show what it attends to");
-  expect_refused(
-      {"bench", "attention", "r.yaml"},
-      "this model cannot run attention alone, which needs model.attention; time its whole step with `bench step`");
+  expect_refused({"bench", "attention", "r.yaml"},
+                 "this model cannot run its attention alone; time its whole step with `bench step`");
   expect_refused(
       {"plan", "r.yaml", "--ranks", "2", "--set", "parallel.sequence_ranks=2", "--set", "train.micro_batch=1"},
       "this model cannot divide sequences between ranks; set parallel.sequence_ranks to 1");

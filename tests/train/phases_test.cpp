@@ -1,7 +1,7 @@
 // Stages with batches, windows and learning rates of their own, as the phases of Longformer's training have them.
 #include <cmath>
 
-#include "framework/models/decoder/distance_decoder.h"
+#include "framework/models/decoder/decoder.h"
 #include "framework/train/sample/training_samples.h"
 #include "tests/support/distance_toys.h"
 #include "tests/support/stream_run.h"
@@ -58,7 +58,7 @@ struct PhasedRun {
   }
 
   TrainConfig train;
-  DistanceDecoder model;
+  Decoder model;
   std::unique_ptr<Communicator> comm;
   TrainingStep step;
 };
@@ -157,7 +157,7 @@ TEST(Phases, TakeExactlyTheMemoryOfTheLargest) {
     EXPECT_EQ(static_cast<std::int64_t>(run.step.state().bytes()), plan.block());
     EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().high_water()), plan.activations);
     EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().tape_high_water()), plan.tape);
-    DistanceDecoder planned(config);
+    Decoder planned(config);
     EXPECT_GE(plan.activations, plan_memory(planned, train_config(2, 1), 1).activations);
   }
 }

@@ -2,14 +2,15 @@
 // reconstruction, apart from the loss of predictions.
 #include <gtest/gtest.h>
 
-#include "framework/models/decoder/distance_decoder.h"
-#include "tests/support/distance_toys.h"
+#include "framework/models/decoder/decoder.h"
+#include "tests/support/mixed_toys.h"
 #include "tests/support/stream_properties.h"
 #include "tests/support/stream_run.h"
 
 namespace longstride::test {
 
-INSTANTIATE_TYPED_TEST_SUITE_P(DistanceDecoder, StreamProperties, OnDevices<DistanceToy>, DeviceNames);
+INSTANTIATE_TYPED_TEST_SUITE_P(DistanceAttention, StreamProperties, OnDevices<DistanceToy>, DeviceNames);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mixed, StreamProperties, OnDevices<MixedToy>, DeviceNames);
 
 namespace {
 
@@ -49,7 +50,7 @@ TEST(CompressiveTraining, OnlyACompressionThatLearnsHasALoss) {
   for (const auto& [compress, count] :
        {std::pair{Compression::mean, 0U}, std::pair{Compression::max, 0U}, std::pair{Compression::most_used, 0U},
         std::pair{Compression::convolution, 1U}, std::pair{Compression::dilated, 1U}})
-    EXPECT_EQ(DistanceDecoder(compressive_toy(compress)).auxiliary_losses().size(), count);
+    EXPECT_EQ(Decoder(compressive_toy(compress)).auxiliary_losses().size(), count);
 }
 
 }  // namespace

@@ -78,6 +78,12 @@ class SettingsVisitor {
         key, values.size(), need, [&](std::size_t count) { values.assign(count, T{}); },
         [&](SettingsVisitor& visitor, std::size_t i) { f(visitor, values[i]); });
   }
+  // A list whose entries are maps, or lists of maps: sizes[e] of entry e, 1 for a map by itself. Its keys are
+  // "key.e.name" and "key.e.i.name". Nothing is written of an empty list. Calls resize(sizes) when the list is read,
+  // then visit(visitor, e, i) for each of its maps.
+  virtual void nested_maps(const std::string& key, const std::vector<std::size_t>& sizes, Need need,
+                           const std::function<void(const std::vector<std::size_t>&)>& resize,
+                           const std::function<void(SettingsVisitor&, std::size_t e, std::size_t i)>& visit) = 0;
   // A map from dotted keys of the recipe to sentences.
   virtual void reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& values) = 0;
 

@@ -1,7 +1,12 @@
 // Generation with a decoder: position by position through the layers, or entirely in one kernel.
+#include <algorithm>
+
 #include "framework/core/errors.h"
+#include "framework/mixers/attention/mixer.h"
 #include "framework/models/decoder/decoder.h"
 #include "framework/models/decoder/generate/generate.h"
+#include "framework/ops/run.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace longstride {
 namespace {
@@ -12,16 +17,19 @@ class DecoderState : public DecodingState {
   std::int64_t bytes() const override { return cache_bytes; }
 
   Scratch scratch;  // holds the caches, and the generator's memory
-  ResidualStream::Caches caches;
+  Stack::Caches caches;
+  Tensor place;  // (1) i64: of the position in its segment, where a stream continues beyond one
   std::int64_t cache_bytes = 0;
   bool one_kernel = false;
   std::shared_ptr<const generation::Generator> generator;
 };
 
-// A block is an attention branch and a feed-forward branch.
-const AttentionCache& attention_cache(const ResidualStream::Caches& caches, std::size_t layer) {
-  return static_cast<const AttentionCache&>(*caches[2 * layer]);
+const AttentionCache& attention_cache(const Stack::Caches& caches, std::int64_t layer) {
+  return static_cast<const AttentionCache&>(*caches.mixer(layer));
 }
+
+// The one mixer that the kernels know.
+const AttentionMixer* as_attention(const Mixer& mixer) { return dynamic_cast<const AttentionMixer*>(&mixer); }
 
 generation::ModelShape shape_of(const DecoderConfig& config, const DecoderState& state, std::int64_t batch,
                                 Dtype dtype) {
@@ -36,24 +44,25 @@ generation::ModelShape shape_of(const DecoderConfig& config, const DecoderState&
   shape.batch = batch;
   shape.dtype = dtype;
   shape.transform = {config.query_key_norm, config.rotary_base};
-  for (std::size_t layer = 0; layer < state.caches.size() / 2; ++layer)
+  for (std::int64_t layer = 0; layer < state.caches.layers(); ++layer)
     shape.plans.push_back(attention_cache(state.caches, layer).plan);
   return shape;
 }
 
 }  // namespace
 
-generation::Weights Decoder::generation_weights(const ResidualStream::Caches& caches) const {
+generation::Weights Decoder::generation_weights(const Stack::Caches& caches) const {
   const auto value = [](const Parameter& p) { return p.value; };
   const auto master = [](const Parameter& p) { return p.master; };
   generation::Weights w;
-  w.embedding = trunk_.embedding().tables();
-  w.final_gain = master(trunk_.final_norm()->gain());
-  w.final_bias = master(trunk_.final_norm()->bias());
-  w.output = value(trunk_.output());
-  for (std::size_t k = 0; k < attention_.size(); ++k) {
-    const DecoderTrunk::Block& block = trunk_.blocks()[k];
-    const Linear &qkv = attention_[k]->query_key_value(), &output = attention_[k]->output();
+  w.embedding = input_->embedding().tables();
+  w.final_gain = master(stack_->final_norm()->gain());
+  w.final_bias = master(stack_->final_norm()->bias());
+  w.output = value(head_->weight());
+  for (std::int64_t k = 0; k < layers(); ++k) {
+    const Stack::Block& block = stack_->blocks()[static_cast<std::size_t>(k)];
+    const AttentionMixer& attention = *as_attention(mixer(k));
+    const Linear &qkv = attention.query_key_value(), &output = attention.output();
     const Linear &inner = block.feed_forward->inner(), &outer = block.feed_forward->outer();
     const kernels::DecodeCache& cache = attention_cache(caches, k).rows;
     generation::LayerWeights layer;
@@ -79,11 +88,14 @@ generation::Weights Decoder::generation_weights(const ResidualStream::Caches& ca
 std::unique_ptr<DecodingState> Decoder::begin_decoding(Context& ctx, std::int64_t batch, std::int64_t positions) const {
   auto state = std::make_unique<DecoderState>(ctx);
   const std::size_t before = ctx.arena->scratch_used();
-  state->caches = trunk_.stream().make_caches(ctx, state->scratch, batch, positions);
+  state->caches = stack_->make_caches(ctx, state->scratch, batch, positions);
+  if (positions > config_.context) state->place = state->scratch.tensor({1}, Dtype::i64);
   state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
-  if (ctx.device == Device::cpu) return state;
+  const bool known =
+      std::all_of(mixers_.begin(), mixers_.end(), [](const auto& mixer) { return as_attention(*mixer) != nullptr; });
+  if (ctx.device == Device::cpu || !known || !config_.has_default_form()) return state;
   const generation::ModelShape shape = shape_of(config_, *state, batch, ctx.compute);
-  state->one_kernel = config_.has_default_form() && generation::supports(shape);
+  state->one_kernel = generation::supports(shape);
   if (!state->one_kernel) return state;
   const auto bytes = static_cast<std::int64_t>(generation::generator_bytes(shape));
   const Tensor memory = state->scratch.tensor({bytes}, Dtype::u8);
@@ -92,9 +104,31 @@ std::unique_ptr<DecodingState> Decoder::begin_decoding(Context& ctx, std::int64_
   return state;
 }
 
+void Decoder::begin_position(Context& ctx, DecodingState& state, std::int64_t position) const {
+  Context quiet = ctx;
+  quiet.step = nullptr;
+  const Stack::Caches& caches = static_cast<DecoderState&>(state).caches;
+  for (std::int64_t layer = 0; layer < layers(); ++layer)
+    mixer(layer).begin_position(quiet, caches.mixer(layer), position);
+}
+
 void Decoder::decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
                      const Tensor& logits) const {
-  trunk_.decode(ctx, static_cast<DecoderState&>(state).caches, position, previous, logits);
+  if (ctx.position == nullptr) begin_position(ctx, state, position);
+  Context quiet = ctx;
+  quiet.step = nullptr;
+  auto& own = static_cast<DecoderState&>(state);
+  if (ctx.position != nullptr && own.place.given()) {
+    ops::run(quiet, kernels::RemainderArgs{
+                        .x = Tensor(ctx.position, Dtype::i64, {1}), .y = own.place, .divisor = config_.context});
+    quiet.segment_position = own.place.as<std::int64_t>();
+  }
+  Scratch scratch(quiet);
+  const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.residual_dtype());
+  input_->embedding().decode(quiet, previous, h, position);
+  const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
+  stack_->decode(quiet, h, normed, own.caches, position);
+  head_->logits(quiet, normed, logits);
 }
 
 bool Decoder::generates(const DecodingState& state) const { return static_cast<const DecoderState&>(state).one_kernel; }

@@ -2,16 +2,15 @@
 #include <algorithm>
 
 #include "framework/core/errors.h"
+#include "framework/mixers/distance/settings.h"
 #include "framework/models/decoder/config.h"
-#include "framework/models/decoder/distance_schema.h"
 
 namespace longstride {
 namespace {
 
 // The farthest distance of a pair that has weight, in any layer.
-std::int64_t farthest_distance(const DecoderConfig& m) {
-  const DistanceConfig& d = m.distance;
-  const std::int64_t rows = m.memory.rows() + m.context;
+std::int64_t farthest_distance(const DecoderConfig& m, const DistanceConfig& d, const MemoryConfig& memory) {
+  const std::int64_t rows = memory.rows() + m.context;
   std::int64_t farthest = 0;
   for (std::int64_t layer = 0; layer < m.layers; ++layer)
     for (std::int64_t head = 0; head < m.heads; ++head) {
@@ -40,79 +39,89 @@ void set_clamp(DistanceConfig& d, std::int64_t clamp) {
   d.clamp = clamp;
 }
 
-void set_compressed(DecoderConfig& m, std::int64_t rows) {
-  if (m.memory.compressed == 0)
+void set_compressed(MemoryConfig& memory, std::int64_t context, std::int64_t rows) {
+  if (memory.compressed == 0)
     throw user_error(
         "--compressed cannot be used with this model, which has no compressed memory (model.memory.compressed); leave "
         "it out");
-  const std::int64_t least = m.context / m.memory.rate, most = most_key_rows - m.memory.length - m.context;
+  const std::int64_t least = context / memory.rate, most = most_key_rows - memory.length - context;
   if (rows < least)
     throw user_error("--compressed is {}, but must be at least {}, the rows that a segment becomes", rows, least);
   if (rows > most) throw user_error("--compressed is {}, but must be at most {} rows", rows, most);
-  m.memory.compressed = rows;
+  memory.compressed = rows;
 }
 
-void set_length(DecoderConfig& m, std::int64_t length) {
-  const std::int64_t most = std::min(longest_memory, most_key_rows - m.memory.compressed - m.context);
+void set_length(MemoryConfig& memory, std::int64_t context, std::int64_t length) {
+  const std::int64_t most = std::min(longest_memory, most_key_rows - memory.compressed - context);
   if (length > most) throw user_error("--memory is {}, but must be at most {} positions", length, most);
-  if (m.memory.compressed > 0 && (length == 0 || length % m.context != 0))
+  if (memory.compressed > 0 && (length == 0 || length % context != 0))
     throw user_error(
         "--memory is {}, but before a compressed memory must be a positive multiple of the context of {}, because "
         "whole segments leave it; choose {}",
-        length, m.context, std::max<std::int64_t>(1, (length + m.context - 1) / m.context) * m.context);
-  m.memory.length = length;
+        length, context, std::max<std::int64_t>(1, (length + context - 1) / context) * context);
+  memory.length = length;
 }
 
 // Position p of [memory | segment] reads the keys (p - rows, p], as Transformer-XL's code does with its same_length; or
 // as many that end before it.
-void set_same_length(DecoderConfig& m) {
-  DistanceConfig& d = m.distance;
+void set_same_length(DistanceConfig& d, const MemoryConfig& memory) {
   if (std::any_of(d.dilation.begin(), d.dilation.end(), [](std::int64_t x) { return x > 1; }))
     throw user_error(
         "--same-length cannot be used with this model, whose dilated heads (model.distance.dilation) do not read every "
         "key of the memory");
-  if (m.memory.length == 0)
+  if (memory.length == 0)
     throw user_error("--same-length cannot be used without a memory; give it a number of positions with --memory");
-  d.longest_window = m.memory.rows() + (d.self ? 0 : 1);
+  d.longest_window = memory.rows() + (d.self ? 0 : 1);
 }
 
 // Without a clamp the last row of a learned table stands for farther distances only if it has learned to.
-void check_distances(const DecoderConfig& trained, const DecoderConfig& changed) {
-  const DistanceConfig& d = changed.distance;
+void check_distances(const DecoderConfig& m, const DistanceConfig& d, const MemoryConfig& trained,
+                     const MemoryConfig& changed) {
   if (d.table != DistanceTable::learned || d.clamp > 0) return;
-  const std::int64_t last = d.last_distance(), farthest = farthest_distance(changed);
-  if (farthest <= last || farthest_distance(trained) > last) return;
-  const bool is_compressed = changed.memory.compressed > trained.memory.compressed;
+  const std::int64_t last = d.last_distance(), farthest = farthest_distance(m, d, changed);
+  if (farthest <= last || farthest_distance(m, d, trained) > last) return;
+  const bool is_compressed = changed.compressed > trained.compressed;
   throw user_error(
       "{} is {}, which makes distances of up to {}, but the learned table has rows for distances up to {} only, the "
       "last of which was trained for no farther one; choose a shorter memory, or let it stand for all of them with "
       "--clamp {}",
-      is_compressed ? "--compressed" : "--memory", is_compressed ? changed.memory.compressed : changed.memory.length,
-      farthest, last, last);
+      is_compressed ? "--compressed" : "--memory", is_compressed ? changed.compressed : changed.length, farthest, last,
+      last);
 }
 
 }  // namespace
 
+// Of the first mixer that has any.
 EvaluatedMemory DecoderConfig::evaluated_memory() const {
-  if (!distance.given) return {};
-  EvaluatedMemory out{memory.length, {}};
-  if (memory.compressed > 0) out.compressed = memory.compressed;
-  if (distance.clamp > 0)
-    out.clamp = distance.clamp;
-  else if (distance.table != DistanceTable::none && distance.distances > 0)
-    out.clamp = distance.last_distance();
-  out.same_length = distance.longest_window > 0;
+  DecoderConfig own = *this;
+  const std::vector<WithDistance> all = own.with_distances();
+  if (all.empty()) return {};
+  const auto& [d, m] = all.front();
+  EvaluatedMemory out{m->length, {}};
+  if (m->compressed > 0) out.compressed = m->compressed;
+  if (d->clamp > 0)
+    out.clamp = d->clamp;
+  else if (d->table != DistanceTable::none && d->distances > 0)
+    out.clamp = d->last_distance();
+  out.same_length =
+      std::any_of(all.begin(), all.end(), [](const WithDistance& w) { return w.distance->longest_window > 0; });
   return out;
 }
 
 std::shared_ptr<ModelConfig> DecoderConfig::with_memory(const EvaluatedMemory& changed) const {
-  if (!distance.given) return ModelConfig::with_memory(changed);
   auto config = std::make_shared<DecoderConfig>(*this);
-  if (changed.clamp) set_clamp(config->distance, *changed.clamp);
-  if (changed.compressed) set_compressed(*config, *changed.compressed);
-  if (changed.length) set_length(*config, *changed.length);
-  if (changed.same_length) set_same_length(*config);
-  check_distances(*this, *config);
+  const std::vector<WithDistance> all = config->with_distances();
+  if (all.empty()) return ModelConfig::with_memory(changed);
+  const bool remembering = remembers();
+  for (const auto& [d, m] : all) {
+    const MemoryConfig trained = *m;
+    if (changed.clamp) set_clamp(*d, *changed.clamp);
+    if (remembering && m->length == 0) continue;  // other layers do
+    if (changed.compressed) set_compressed(*m, context, *changed.compressed);
+    if (changed.length) set_length(*m, context, *changed.length);
+    if (changed.same_length) set_same_length(*d, *m);
+    check_distances(*this, *d, trained, *m);
+  }
   return config;
 }
 
@@ -120,7 +129,8 @@ std::shared_ptr<ModelConfig> DecoderConfig::with_memory(const EvaluatedMemory& c
 std::shared_ptr<ModelConfig> DecoderConfig::for_streams_of(std::int64_t read) const {
   auto config = std::make_shared<DecoderConfig>(*this);
   const std::int64_t segments = std::max<std::int64_t>(1, (read + context - 1) / context);
-  if (memory.start == MemoryStart::empty) config->memory.length = std::min(memory.length, segments * context);
+  for (const auto& [_, m] : config->with_distances())
+    if (m->start == MemoryStart::empty) m->length = std::min(m->length, segments * context);
   return config;
 }
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/mixers/attention/config.h"
+#include "framework/mixers/distance/settings.h"
 #include "framework/models/decoder/decoder.h"
-#include "framework/models/decoder/distance_decoder.h"
-#include "framework/models/decoder/distance_schema.h"
 
 namespace longstride {
 namespace {
@@ -16,49 +16,6 @@ constexpr Range heads{1, 4096, false, false, "a positive whole number"};
 constexpr Range ratio{0, 64, true, false, "a number above 0"};
 constexpr Range rotary_base{0, 1e12, false, false, "0 (no rotation) or a number above 1"};
 }  // namespace sizes
-
-// The paper's names of patterns, and those of other programs.
-const OtherWords pattern_words = {
-    {"strided", "[local, column]"},
-    {"fixed", "[fixed_block, fixed_summary]"},
-    {"full", "[dense]"},
-    {"causal", "[dense]"},
-    {"window", "[local]"},
-    {"sliding_window", "[local]"},
-    {"block", "[fixed_block]"},
-    {"summary", "[fixed_summary]"},
-};
-
-using ReadsKey = bool (*)(kernels::PartKind);
-
-bool any_part(const kernels::PatternConfig& c, ReadsKey reads) {
-  return std::any_of(c.parts.begin(), c.parts.end(), reads);
-}
-
-// Without what a base recipe sets for parts that this one replaces by others.
-kernels::PatternConfig only_what_parts_read(kernels::PatternConfig c) {
-  const kernels::PatternConfig unset;
-  if (!any_part(c, kernels::reads_window)) c.window = unset.window;
-  if (any_part(c, kernels::reads_summary)) return c;
-  c.summary = unset.summary, c.distinct_heads = unset.distinct_heads, c.summary_inclusive = unset.summary_inclusive;
-  return c;
-}
-
-void visit_attention(SettingsVisitor& v, kernels::PatternConfig& config) {
-  kernels::PatternConfig resolved = only_what_parts_read(config);
-  kernels::PatternConfig& c = v.reads() ? config : resolved;
-  using kernels::Integration;
-  v.choice("integration", c.integration, Need::required,
-           Choices<Integration>{{"interleaved", Integration::interleaved},
-                                {"merged", Integration::merged},
-                                {"multihead", Integration::multihead}});
-  v.list("parts", c.parts, Need::required, part_names(), pattern_words);
-  v.field("stride", c.stride, Need::required, ranges::positions);
-  v.field("window", c.window, Need::optional, ranges::not_negative);
-  v.list("summary", c.summary, Need::optional);
-  v.field("distinct_heads", c.distinct_heads, Need::optional);
-  v.field("summary_inclusive", c.summary_inclusive, Need::optional);
-}
 
 void visit_form(SettingsVisitor& v, DecoderConfig& c) {
   using kernels::Activation;
@@ -119,75 +76,102 @@ void check_key_size(SettingsChecker& check, const DecoderConfig& m) {
                  m.rotary_base, m.key_size());
 }
 
-void check_mechanism(SettingsChecker& check, const DecoderConfig& m, std::int64_t sequence_ranks) {
+void check_mechanism(SettingsChecker& check, const DecoderConfig& m) {
+  if (!m.mixers.empty() && (m.attention_given || m.distance.given))
+    return check.refuse(
+        "model.mixers",
+        "model has both mixers and {0}, but must have one of them: {0} is the short form of a list with "
+        "one entry; remove one",
+        m.attention_given ? "attention" : "distance");
   if (m.attention_given && m.distance.given)
     check.refuse("model.distance",
                  "model has both attention, a pattern of the paper, and distance, attention with a distance term, but "
                  "must have one of them; remove every key of the other");
-  else if (!m.attention_given && !m.distance.given && check.none_in({"model.attention", "model.distance"}))
+  else if (m.mixers.empty() && !m.attention_given && !m.distance.given &&
+           check.none_in({"model.attention", "model.distance", "model.mixers"}))
     check.refuse("model",
                  "model has neither attention nor distance, but must have one of them: a pattern of the paper, or "
                  "attention with a distance term");
-  check_distance(check, m, sequence_ranks);
+  if (m.memory.length == 0 || m.distance.given || !check.none_in({"model.memory", "model.mixers"})) return;
+  check.refuse("model.memory", "{}",
+               m.mixers.empty() ? "model.memory is read by attention with model.distance, which this recipe lacks; "
+                                  "remove it, or set model.distance in place of model.attention"
+                                : "model.memory belongs to model.distance; write it into its entry of model.mixers");
 }
 
-// A recipe may inherit what its own parts do not read, and so may a --set of other parts.
-void check_unread(SettingsChecker& check, const DecoderConfig& m) {
-  if (!m.attention_given || !check.none_in({"model.attention"})) return;
-  const kernels::PatternConfig& c = m.attention;
-  const struct {
-    const char* key;
-    bool set;
-    ReadsKey reads;
-  } keys[] = {{"model.attention.window", c.window > 0, kernels::reads_window},
-              {"model.attention.summary", !c.summary.empty(), kernels::reads_summary},
-              {"model.attention.distinct_heads", c.distinct_heads, kernels::reads_summary},
-              {"model.attention.summary_inclusive", c.summary_inclusive, kernels::reads_summary}};
-  const int least = std::max(1, check.level_of("model.attention.parts"));
-  for (const auto& [key, set, reads] : keys) {
-    if (!set || any_part(c, reads) || check.level_of(key) < least) continue;
-    std::vector<std::string> readers;
-    for (const auto& [name, part] : part_names())
-      if (reads(part)) readers.push_back(name);
-    check.refuse(key, "{} has no effect without a part that reads it ({}); remove it", key, fmt::join(readers, ", "));
-  }
+void check_deviations(SettingsChecker& check, DecoderConfig m) {
+  const auto learned = [](const DecoderConfig::WithDistance& w) { return w.distance->table == DistanceTable::learned; };
+  const std::vector<DecoderConfig::WithDistance> all = m.with_distances();
+  if (m.init_deviations.distance_table == 0 || std::any_of(all.begin(), all.end(), learned) ||
+      !check.none_in({"model.init_deviations", "model.distance", "model.mixers"}))
+    return;
+  check.refuse("model.init_deviations.distance_table",
+               "model.init_deviations.distance_table is {}, but this model has no learned table of distances; remove "
+               "it, or set model.distance.table: learned",
+               m.init_deviations.distance_table);
 }
 
-// The power of two nearest to the square root, as section 4.2 of the paper recommends, or a larger one if a summary
-// needs it; 0 if it would exceed the context.
-std::int64_t usual_stride(const DecoderConfig& m) {
-  std::int64_t stride = std::int64_t{1} << std::llround(0.5 * std::log2(static_cast<double>(m.context)));
-  if (any_part(m.attention, kernels::reads_summary))
-    for (const std::int64_t width : m.attention.summary)
-      while (stride < width) stride *= 2;
-  return stride <= m.context ? stride : 0;
+// Position tables follow the stride of a pattern.
+void check_positions(SettingsChecker& check, const DecoderConfig& m) {
+  if (check.none_in({"model.positions", "data.kind", "data.context"}) && m.positions == Positions::data &&
+      m.geometry.rows == 0)
+    check.refuse("model.positions",
+                 "model.positions is data, but only pictures have rows, columns and channels; use {}",
+                 m.pattern_stride() == 0 ? "none" : "attention");
+  if (m.positions == Positions::attention && m.pattern_stride() > 0 && m.remembers() &&
+      check.none_in({"model.positions", "model.mixers"}))
+    check.refuse(
+        "model.positions",
+        "model.positions is attention, whose tables end with data.context, but layers that remember read on; set "
+        "model.positions: none");
+  if (m.positions == Positions::attention && m.pattern_stride() == 0 &&
+      check.none_in({"model.positions", "model.attention", "model.distance", "model.mixers"}))
+    check.refuse("model.positions",
+                 "model.positions is attention, whose tables follow the stride of a pattern, which {} lacks; set "
+                 "model.positions: none",
+                 m.mixers.empty() ? "model.distance" : "model.mixers");
 }
 
 }  // namespace
 
-const Choices<kernels::PartKind>& part_names() {
-  using kernels::PartKind;
-  static const Choices<PartKind> names = {{"dense", PartKind::dense},
-                                          {"local", PartKind::local},
-                                          {"column", PartKind::column},
-                                          {"fixed_block", PartKind::fixed_block},
-                                          {"fixed_summary", PartKind::fixed_summary}};
-  return names;
+std::unique_ptr<Model> DecoderConfig::make_model() const { return std::make_unique<Decoder>(*this); }
+
+std::unique_ptr<MixerFamily> DecoderConfig::make_mixers(ParameterSet& parameters, StateSet& states) const {
+  return std::make_unique<MixerCycle>(entries(), *this, context, parameters, states);
 }
 
-double DecoderConfig::deviation(double fan_in) const {
-  if (init_deviation > 0) return init_deviation;
-  const double value = 0.125 / fan_in;
-  return init == InitReading::variance ? std::sqrt(value) : value;
+std::vector<MixerEntry> DecoderConfig::entries() const {
+  if (!mixers.empty()) return mixers;
+  std::vector<MixerEntry> one(1);
+  if (distance.given)
+    one.front().beside.emplace_back(std::make_unique<DistanceSettings>(distance, memory));
+  else
+    one.front().beside.emplace_back(std::make_unique<AttentionConfig>(attention));
+  return one;
 }
 
-double DecoderConfig::shrink() const {
-  return init_deviation > 0 ? 1.0 : 1.0 / std::sqrt(2.0 * static_cast<double>(layers));
+std::vector<DecoderConfig::WithDistance> DecoderConfig::with_distances() {
+  std::vector<WithDistance> all;
+  if (distance.given) all.push_back({&distance, &memory});
+  for (MixerEntry& entry : mixers)
+    for (MixerItem& item : entry.beside)
+      if (auto* settings = dynamic_cast<DistanceSettings*>(&item.config()))
+        all.push_back({&settings->distance, &settings->memory});
+  return all;
 }
 
-std::unique_ptr<Model> DecoderConfig::make_model() const {
-  if (distance.given) return std::make_unique<DistanceDecoder>(*this);
-  return std::make_unique<Decoder>(*this);
+std::int64_t DecoderConfig::pattern_stride() const {
+  for (const MixerEntry& entry : entries())
+    for (const MixerItem& item : entry.beside)
+      if (item.config().stride() > 0) return item.config().stride();
+  return 0;
+}
+
+bool DecoderConfig::remembers() const {
+  DecoderConfig own = *this;
+  for (const auto& [_, remembered] : own.with_distances())
+    if (remembered->length > 0) return true;
+  return false;
 }
 
 void DecoderConfig::visit(SettingsVisitor& v) {
@@ -211,16 +195,18 @@ void DecoderConfig::visit(SettingsVisitor& v) {
   v.section("init_deviations", Need::optional, init_deviations.given(), [&] { visit_deviations(v, init_deviations); });
   visit_form(v, *this);
   bool has_attention = false, has_distance = false;
-  v.section("attention", Need::optional, !distance.given, [&] {
+  AttentionConfig pattern(attention);
+  v.section("attention", Need::optional, !distance.given && mixers.empty(), [&] {
     has_attention = true;
-    visit_attention(v, attention);
+    pattern.visit(v);
   });
   v.section("distance", Need::optional, distance.given, [&] {
     has_distance = true;
     visit_distance(v, distance);
   });
-  if (v.reads()) attention_given = has_attention, distance.given = has_distance;
+  if (v.reads()) attention = pattern.pattern, attention_given = has_attention, distance.given = has_distance;
   v.section("memory", Need::optional, memory.length > 0, [&] { visit_memory(v, memory); });
+  visit_mixers(v, "mixers", mixers);
   v.choice("recompute", recompute, Need::optional, recompute_names());
 }
 
@@ -237,57 +223,49 @@ void DecoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) c
                  "model.feed_forward_ratio is {}, which makes an inner width of {:g}; choose one that makes a whole "
                  "number",
                  feed_forward_ratio, inner);
-  check_mechanism(check, *this, sequence_ranks);
-  if (check.none_in({"model.init_deviations", "model.distance"}) && init_deviations.distance_table > 0 &&
-      !(distance.given && distance.table == DistanceTable::learned))
-    check.refuse("model.init_deviations.distance_table",
-                 "model.init_deviations.distance_table is {}, but this model has no learned table of distances; remove "
-                 "it, or set model.distance.table: learned",
-                 init_deviations.distance_table);
-  if (attention_given && check.none_in({"model.attention", "model.heads", "model.layers"})) {
-    const std::string problem = kernels::problem_of(attention, heads, layers);
-    if (!problem.empty()) check.refuse("model." + problem.substr(0, problem.find(' ')), "model.{}", problem);
-  }
-  if (check.none_in({"model.positions", "data.kind", "data.context"}) && positions == Positions::data &&
-      geometry.rows == 0)
-    check.refuse("model.positions",
-                 "model.positions is data, but only pictures have rows, columns and channels; use {}",
-                 distance.given ? "none" : "attention");
+  check_mechanism(check, *this);
+  check_deviations(check, *this);
+  if (!mixers.empty())
+    check_mixers(check, mixers, *this, context, sequence_ranks);
+  else if (attention_given || distance.given)
+    check_short_form(check, sequence_ranks);
+  check_positions(check, *this);
   if (check.none_in({"model.heads", "parallel.sequence_ranks"}) && heads % sequence_ranks != 0)
     check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide model.heads, {}",
                  sequence_ranks, heads);
+}
+
+void DecoderConfig::check_short_form(SettingsChecker& check, std::int64_t sequence_ranks) const {
+  const MixerForm form{*this, heads, context, true, ""};
+  if (attention_given) AttentionConfig(attention).check({check, "model.attention", "", form, sequence_ranks});
+  if (distance.given)
+    DistanceSettings(distance, memory).check({check, "model.distance", "model.memory", form, sequence_ranks});
 }
 
 void DecoderConfig::check_training(SettingsChecker& check) const {
   const std::pair<const char*, double> dropouts[] = {{"model.dropout", dropout},
                                                      {"model.embedding_dropout", embedding_dropout},
                                                      {"model.inner_dropout", inner_dropout},
-                                                     {"model.output_dropout", output_dropout},
-                                                     {"model.distance.dropout", distance.dropout},
-                                                     {"model.distance.table_dropout", distance.table_dropout}};
+                                                     {"model.output_dropout", output_dropout}};
   for (const auto& [key, p] : dropouts)
     if (check.none_in({key}) && static_cast<float>(p) == 1.0F)
       check.refuse(key, "{} is {}, which is 1 in fp32; set {}: 0.25", key, p, key);
-  check_unread(check, *this);
-  if (!check.none_in({"data.context"})) return;
-  if (distance.given) return;
-  if (check.none_in({"model.attention.stride"}) && attention.stride > context) {
-    const std::int64_t usual = usual_stride(*this);
-    check.refuse("model.attention.stride", "model.attention.stride is {}, but must be at most data.context, {}; {}",
-                 attention.stride, context,
-                 usual > 0 ? fmt::format("set model.attention.stride: {}, about the square root of the context", usual)
-                           : fmt::format("lower it and model.attention.summary to at most {}", context));
-  }
-  if (check.none_in({"model.attention.window"}) && attention.window > context)
-    check.refuse("model.attention.window",
-                 "model.attention.window is {}, but must be at most data.context, {}; set model.attention.window: 0, "
-                 "which is stride + 1",
-                 attention.window, context);
+  if (!mixers.empty()) return check_training_of_mixers(check, mixers, *this, context);
+  const MixerForm form{*this, heads, context, true, ""};
+  if (attention_given) AttentionConfig(attention).check_training({check, "model.attention", "", form});
+  if (distance.given)
+    DistanceSettings(distance, memory).check_training({check, "model.distance", "model.memory", form});
 }
 
+// Of the first mixer that has windows, or else why none has.
 std::string DecoderConfig::problem_of_windows(const std::vector<std::int64_t>& of_layers) const {
-  if (!distance.given) return "is given, but only attention with model.distance has windows that a stage can set";
-  return longstride::problem_of_windows(of_layers, *this);
+  std::string problem;
+  for (const MixerEntry& entry : entries())
+    for (const MixerItem& item : entry.beside) {
+      problem = item.config().problem_of_windows(of_layers, layers);
+      if (dynamic_cast<const DistanceSettings*>(&item.config()) != nullptr) return problem;
+    }
+  return problem;
 }
 
 double DecoderConfig::activation_bytes() const {
@@ -325,6 +303,12 @@ std::vector<std::string> DecoderConfig::toy_overrides() const {
         std::pair("output_dropout", output_dropout), std::pair("distance.dropout", distance.dropout),
         std::pair("distance.table_dropout", distance.table_dropout)})
     if (p > 0) out.push_back(set(key, 0.0));
+  if (!mixers.empty()) {  // a list is replaced as a whole, and every entry needs a layer
+    std::int64_t cycle = 0;
+    for (const MixerEntry& entry : mixers) cycle += entry.layers;
+    out.front() = set("layers", cycle);
+    return out;
+  }
   if (distance.given) {
     if (!distance.window.empty()) out.push_back(set("distance.window", 32));
     if (distance.dilation.size() > 1) out.push_back(set("distance.dilation", 2));

@@ -16,7 +16,7 @@ KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
     "embedding_dropout", "inner_dropout", "output_dropout", "positions", "rotary_base", "query_key_norm", "init",
     "init_deviation", "init_deviations", "norm", "activation", "attention_bias", "feed_forward_bias", "tied_output",
-    "output_bias", "embedding_scale", "attention", "distance", "memory",
+    "output_bias", "embedding_scale", "attention", "distance", "memory", "mixers",
 }
 
 
@@ -123,6 +123,9 @@ class Settings:
     def read_attention(self, keys, where):
         """A pattern, or distances and what is remembered; the others are None."""
         self.pattern = self.distance = self.memory = None
+        if "mixers" in keys.left:
+            raise UserError(f"{where}.mixers: models whose layers differ run in the longstride command alone; this package "
+                            "loads those with attention or distance")
         if "distance" not in keys.left:
             self.pattern = Pattern(keys.take("attention"), self.heads, f"{where}.attention")
             return
@@ -178,6 +181,6 @@ class Settings:
         """What makes equal settings, in JSON's types."""
         made = {"kind": self.kind, "context": self.context, "picture": list(self.picture)}
         parts = {"attention": self.pattern, "distance": self.distance, "memory": self.memory}
-        for key in sorted(KEYS - set(made) - set(parts)):
+        for key in sorted(KEYS - set(made) - set(parts) - {"mixers"}):
             made[key] = getattr(self, key)
         return {**made, **{key: part.to_dict() for key, part in parts.items() if part is not None}}

@@ -1,0 +1,30 @@
+// The recipe keys of attention with a pattern: `model.attention`, or an entry of `model.mixers`.
+#pragma once
+#include <memory>
+
+#include "framework/mixers/mixer_config.h"
+#include "kernels/attention/pattern/pattern.h"
+
+namespace longstride {
+
+struct AttentionConfig final : MixerConfig {
+  kernels::PatternConfig pattern;
+
+  AttentionConfig() = default;
+  explicit AttentionConfig(kernels::PatternConfig c) : pattern(std::move(c)) {}
+  const char* kind() const override { return "attention"; }
+  std::unique_ptr<MixerConfig> clone() const override { return std::make_unique<AttentionConfig>(*this); }
+  void visit(SettingsVisitor& v) override;
+  void check(const MixerChecks& checks) const override;
+  void check_training(const MixerChecks& checks) const override;
+  std::unique_ptr<MixerFamily> make(const MixerForm& form, ParameterSet& parameters, StateSet& states) const override;
+  std::int64_t stride() const override { return pattern.stride; }
+};
+
+// Whether any part of the pattern reads a key of the recipe.
+using ReadsKey = bool (*)(kernels::PartKind);
+bool any_part(const kernels::PatternConfig& c, ReadsKey reads);
+
+const Choices<kernels::PartKind>& part_names();  // in recipes
+
+}  // namespace longstride

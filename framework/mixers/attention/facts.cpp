@@ -1,0 +1,163 @@
+// What a layer of attention with a pattern says of itself.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/core/errors.h"
+#include "framework/mixers/attention/mixer.h"
+#include "framework/mixers/slow_shape.h"
+#include "kernels/attention/fast_path.h"
+
+namespace longstride {
+namespace {
+
+std::string sentence(const kernels::FastPath& path) {
+  switch (path.slowness) {
+    case kernels::Slowness::head_size:
+      return fmt::format("heads of size {} {}; {} fast (model.width / model.heads)", path.value, portable_kernels,
+                         nearest_fast(path));
+    case kernels::Slowness::narrow_window:
+      return fmt::format(
+          "windows of {} take {:.1f} times as long as their operations suggest with heads above 64; {} is fast "
+          "(model.attention.window), or heads of 64 (model.width / model.heads)",
+          path.value, path.work, path.above);
+    case kernels::Slowness::short_column:
+      return fmt::format(
+          "columns of {} positions take {:.1f} times as long as their operations suggest; strides of up to {} are fast "
+          "(model.attention.stride)",
+          path.value, path.work, path.below);
+    case kernels::Slowness::narrow_summary:
+      return fmt::format(
+          "summaries of {} positions take {:.1f} times as long as their operations suggest; {} is fast "
+          "(model.attention.summary)",
+          path.value, path.work, path.above);
+    case kernels::Slowness::column_head:
+      return fmt::format(
+          "columns with heads of {} take {:.1f} times as long as with heads of {} (model.width / model.heads)",
+          path.value, path.work, path.above);
+    case kernels::Slowness::geometry:
+      return fmt::format(
+          "patterns with too many kinds of key rows {}; fewer widths in model.attention.summary are fast",
+          portable_kernels);
+    default:
+      return "";
+  }
+}
+
+// softmax(q_i k_j / sqrt(d)) over the keys that the pattern allows; 0 elsewhere.
+std::vector<double> probabilities_of(const Tensor& queries, const Tensor& keys, std::int64_t query, std::int64_t head,
+                                     const Mixer::PairWeight& weight) {
+  const std::int64_t size = queries.size(3);
+  const float* q = queries.as<float>() + query * queries.stride(1) + head * queries.stride(2);
+  std::vector<double> out(static_cast<std::size_t>(query) + 1, -HUGE_VAL);
+  double most = -HUGE_VAL;
+  for (std::int64_t j = 0; j <= query; ++j) {
+    if (weight(query, j) == 0) continue;
+    const float* k = keys.as<float>() + j * keys.stride(1) + head * keys.stride(2);
+    double score = 0;
+    for (std::int64_t c = 0; c < size; ++c) score += static_cast<double>(q[c]) * static_cast<double>(k[c]);
+    most = std::max(most, out[static_cast<std::size_t>(j)] = score / std::sqrt(static_cast<double>(size)));
+  }
+  double sum = 0;
+  for (double& w : out) sum += w = std::isinf(w) ? 0 : std::exp(w - most);
+  for (double& w : out) w = sum > 0 ? w / sum : 0;
+  return out;
+}
+
+// One part of one segment: queries in order see intervals whose ends never go back.
+void extend_by(Reach& reach, const Reach& below, const kernels::Pass& pass, const kernels::Part& part,
+               std::int32_t segment) {
+  const auto n = static_cast<std::int32_t>(reach.segment());
+  const kernels::RowSet queries = kernels::rows_within(pass.queries, segment, n),
+                        keys = kernels::rows_within(part.keys, segment, n);
+  SlidingLeast least;
+  std::int32_t entered = 0;
+  for (std::int32_t t = 0; t < queries.length; ++t) {
+    const std::int32_t query = queries.position(t);
+    const auto [begin, end] = part.interval(keys, query);
+    for (; entered < end; ++entered) least.enter(entered, below.earliest_of(keys.position(entered)));
+    least.leave_before(begin);
+    if (begin < end && !least.empty()) reach.lower(query, least.least());
+  }
+}
+
+}  // namespace
+
+std::string AttentionMixer::kind(std::int64_t head) const {
+  std::string out;
+  for (kernels::PartKind part : kernels::parts_of(plans_->pattern(), layer_, config_.heads, head))
+    out += (out.empty() ? "" : " and ") + std::string(kernels::name_of(part));
+  return out;
+}
+
+PairCost AttentionMixer::cost(std::int64_t positions) const {
+  PairCost cost;
+  for (std::int64_t head = 0; head < config_.heads; ++head)
+    cost.pairs +=
+        static_cast<double>(kernels::allowed_pairs(plans_->pattern(), layer_, config_.heads, head, positions));
+  const auto n = static_cast<double>(positions), key = static_cast<double>(config_.key_size),
+             value = static_cast<double>(config_.value_size);
+  cost.dense_pairs = static_cast<double>(config_.heads) * (n * (n + 1) / 2);
+  cost.forward_flops = 2.0 * cost.pairs * (key + value);
+  cost.backward_flops = 2.0 * cost.pairs * (3 * key + 2 * value);
+  cost.training_flops = 3.0 * cost.forward_flops;
+  return cost;
+}
+
+Mixer::PairWeight AttentionMixer::pair_weight(std::int64_t head, double /*span*/) const {
+  return [this, head](std::int64_t query, std::int64_t key) {
+    return kernels::allowed(plans_->pattern(), layer_, config_.heads, head, query, key) ? 1.0 : 0.0;
+  };
+}
+
+void AttentionMixer::show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
+                                        const SeeProbabilities& see) const {
+  LONGSTRIDE_CHECK(ctx.compute == Dtype::f32, "probabilities are shown of fp32");
+  Scratch scratch(ctx);
+  const QkvHeads seen = project(ctx, normed, 0, scratch);
+  if (ctx.planning()) return;
+  for (std::size_t n = 0; n < queries.size(); ++n) {
+    std::vector<std::vector<double>> heads;
+    for (std::int64_t head = 0; head < config_.heads; ++head)
+      heads.push_back(probabilities_of(seen.q, seen.k, queries[n], head, pair_weight(head, 0)));
+    see(n, heads);
+  }
+}
+
+void AttentionMixer::extend(Reach& reach) const {
+  const Reach below = reach;
+  const auto plan = plans_->plan(layer_, reach.segment());
+  for (const kernels::Pass& pass : plan->passes)
+    for (const kernels::Part& part : plan->parts_of(pass))
+      for (std::int32_t segment = 0; segment < pass.segments; ++segment) extend_by(reach, below, pass, part, segment);
+}
+
+std::string AttentionMixer::slow(std::int64_t positions) const {
+  return sentence(kernels::fast_path_of(*plans_->plan(layer_, positions), config_.key_size, config_.value_size));
+}
+
+std::string AttentionMixer::problem_on_gpu() const {
+  constexpr std::int64_t widest_head = 128;
+  const std::int64_t head = std::max(config_.key_size, config_.value_size);
+  if (head <= widest_head) return "";
+  return fmt::format(
+      "model.heads is {}, which makes heads of size {}, but must make them at most {} on a GPU; use more heads, or "
+      "--device cpu",
+      config_.heads, head, widest_head);
+}
+
+std::string AttentionMixer::problem_of_ranks(int ranks) const {
+  if (config_.heads % ranks == 0) return "";
+  return fmt::format("parallel.sequence_ranks is {}, which does not divide model.heads, {}; choose a divisor", ranks,
+                     config_.heads);
+}
+
+std::string AttentionMixer::summary() const {
+  std::string parts;
+  for (kernels::PartKind part : plans_->pattern().parts)
+    parts += (parts.empty() ? "" : ", ") + std::string(name_of(part));
+  return fmt::format("{}, stride {}", parts, plans_->pattern().stride);
+}
+
+}  // namespace longstride

@@ -1,0 +1,24 @@
+#include "framework/mixers/attention/family.h"
+
+namespace longstride {
+
+// Layers go through the parts of an interleaved pattern as they follow one another in the family.
+std::shared_ptr<const Mixer> AttentionFamily::layer(ParameterSet& parameters, StateSet& /*states*/,
+                                                    const LayerPlace& place) const {
+  const BlockForm& block = form_.block;
+  const double deviation = block.deviation(static_cast<double>(block.width));
+  AttentionMixerConfig config;
+  config.width = block.width;
+  config.heads = form_.heads;
+  config.key_size = block.key_size();
+  config.value_size = block.value_size();
+  config.weight_deviation = deviation;
+  config.output_deviation = block.shrink() * deviation;
+  config.biased = block.attention_bias;
+  config.output_biased = block.attention_bias && form_.output_bias;
+  config.transform = block.transform();
+  config.segment = form_.segment;
+  return std::make_shared<AttentionMixer>(parameters, place.name, config, plans_, place.ordinal);
+}
+
+}  // namespace longstride

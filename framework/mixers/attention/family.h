@@ -1,0 +1,23 @@
+// What layers of attention with one pattern share: its plans.
+#pragma once
+#include <memory>
+
+#include "framework/mixers/attention/mixer.h"
+#include "framework/mixers/mixer_config.h"
+
+namespace longstride {
+
+class AttentionFamily final : public MixerFamily {
+ public:
+  AttentionFamily(const MixerForm& form, const kernels::PatternConfig& pattern)
+      : form_(form), plans_(std::make_shared<AttentionPlans>(pattern, form.heads)) {}
+
+  std::shared_ptr<const Mixer> layer(ParameterSet& parameters, StateSet& states,
+                                     const LayerPlace& place) const override;
+
+ private:
+  MixerForm form_;
+  std::shared_ptr<const AttentionPlans> plans_;
+};
+
+}  // namespace longstride

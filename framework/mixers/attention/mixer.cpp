@@ -1,0 +1,207 @@
+#include "framework/mixers/attention/mixer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/layers/sequence_exchange.h"
+#include "framework/ops/run.h"
+#include "kernels/attention/attention.h"
+
+namespace longstride {
+
+AttentionMixer::AttentionMixer(ParameterSet& parameters, const std::string& name, const AttentionMixerConfig& config,
+                               std::shared_ptr<const AttentionPlans> plans, std::int64_t layer)
+    : config_(config),
+      query_key_value_(
+          parameters, name + ".query_key_value", config.width,
+          {config.heads * config.key_size, config.heads * config.key_size, config.heads * config.value_size},
+          config.weight_deviation, config.biased),
+      output_(parameters, name + ".output", config.heads * config.value_size, config.width, config.output_deviation,
+              config.output_biased),
+      plans_(std::move(plans)),
+      layer_(layer) {}
+
+AttentionMixer::QkvHeads AttentionMixer::heads_of(const Tensor& qkv, std::int64_t heads,
+                                                  const Tensor& transformed) const {
+  const std::int64_t keys = heads * config_.key_size, values = heads * config_.value_size;
+  const Tensor& qk = transformed.given() ? transformed : qkv;
+  return {qk.slice(-1, 0, keys).split_last(heads, config_.key_size),
+          qk.slice(-1, keys, 2 * keys).split_last(heads, config_.key_size),
+          qkv.slice(-1, 2 * keys, 2 * keys + values).split_last(heads, config_.value_size)};
+}
+
+Tensor AttentionMixer::queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const {
+  return qkv.slice(-1, 0, 2 * heads * config_.key_size).split_last(2 * heads, config_.key_size);
+}
+
+Tensor AttentionMixer::transform(Context& ctx, const Tensor& qkv, std::int64_t heads, std::int64_t first,
+                                 Scratch& scratch, Tape* tape) const {
+  if (!config_.transform.any()) return {};
+  const Tensor qk = scratch.tensor({qkv.size(0), qkv.size(1), 2 * heads * config_.key_size}, ctx.compute, tape);
+  ops::run(ctx, kernels::QueryKeyArgs{.transform = config_.transform,
+                                      .x = queries_and_keys_in(qkv, heads),
+                                      .y = queries_and_keys_in(qk, heads),
+                                      .first = first,
+                                      .first_at = ctx.position});
+  return qk;
+}
+
+void AttentionMixer::transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const {
+  if (!config_.transform.any()) return;
+  const Tensor gradient = queries_and_keys_in(dqkv, heads);
+  ops::run(ctx,
+           kernels::QueryKeyBackwardArgs{
+               .transform = config_.transform, .dy = gradient, .x = queries_and_keys_in(qkv, heads), .dx = gradient});
+}
+
+double AttentionMixer::scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.key_size)); }
+
+void AttentionMixer::forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const {
+  forward_with(ctx, normed, out, tape, tape, {});
+}
+
+void AttentionMixer::forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const {
+  forward_with(ctx, normed, out, nullptr, &tape, {});
+}
+
+void AttentionMixer::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
+                                   Tape& tape) const {
+  forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
+}
+
+void AttentionMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape,
+                                  Tape* kept_on, Attended known) const {
+  const int ranks = ctx.sequence_ranks();
+  const std::int64_t batch = normed.size(0), seq = normed.size(1) * ranks, heads = config_.heads / ranks;
+  Scratch scratch(ctx);
+  const Tensor qkv = scratch.tensor({batch, seq, query_key_value_.out() / ranks}, ctx.compute, tape);
+  {
+    Scratch inner(ctx);
+    const Tensor mine = positions_like(ctx, qkv, inner);
+    query_key_value_.apply(ctx, normed, mine);
+    positions_to_heads(ctx, mine, column_groups(), qkv);
+  }
+  const Tensor qk = transform(ctx, qkv, heads, 0, scratch, tape);
+  if (!known.o.given()) known = attend(ctx, heads_of(qkv, heads, qk), scratch, kept_on);
+  const Tensor o = positions_like(ctx, known.o, scratch, tape);
+  heads_to_positions(ctx, known.o, {output_.in()}, o);
+  if (tape != nullptr)
+    for (const Tensor& t : {normed, qkv, qk, known.o, known.lse, o}) tape->push(t);
+  else if (kept_on != nullptr)
+    for (const Tensor& t : {known.o, known.lse}) kept_on->push(t);
+  if (!out.given()) return;
+  const auto [to, residual] = out.place();
+  output_.apply(ctx, o, to, residual);
+}
+
+AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in, Scratch& scratch, Tape* tape) const {
+  const std::int64_t batch = in.q.size(0), seq = in.q.size(1), heads = in.q.size(2);
+  const Attended out = {scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape),
+                        scratch.tensor({batch, heads, seq}, ctx.exact, tape)};
+  const auto plan = plans_->plan(layer_, seq, ctx.sequence_rank(), ctx.sequence_ranks());
+  ops::run(ctx, kernels::AttentionArgs{.plan = plan.get(),
+                                       .q = in.q,
+                                       .k = in.k,
+                                       .v = in.v,
+                                       .o = out.o.split_last(heads, config_.value_size),
+                                       .lse = out.lse,
+                                       .scale = scale()});
+  return out;
+}
+
+void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
+  const Tensor o = tape.pop(), lse = tape.pop(), o_heads = tape.pop(), qk = tape.pop(), qkv = tape.pop(),
+               normed = tape.pop();
+  const int ranks = ctx.sequence_ranks();
+  const std::int64_t heads = config_.heads / ranks, size = config_.value_size;
+  Scratch scratch(ctx);
+  const Tensor dqkv = scratch.tensor({normed.size(0), normed.size(1), query_key_value_.out()}, ctx.compute);
+  {
+    Scratch inner(ctx);
+    const Tensor d_heads = inner.like(o_heads), dqkv_heads = ranks == 1 ? dqkv : inner.like(qkv);
+    {
+      Scratch positions(ctx);
+      const Tensor d_o = positions_like(ctx, d_heads, positions);
+      output_.gradients_but_bias(ctx, o, dout, d_o);
+      positions_to_heads(ctx, d_o, {output_.in()}, d_heads);
+    }
+    const QkvHeads in = heads_of(qkv, heads, qk), grad = heads_of(dqkv_heads, heads);
+    const auto plan = plans_->plan(layer_, qkv.size(1), ctx.sequence_rank(), ranks);
+    ops::run(ctx, kernels::AttentionBackwardArgs{.plan = plan.get(),
+                                                 .q = in.q,
+                                                 .k = in.k,
+                                                 .v = in.v,
+                                                 .o = o_heads.split_last(heads, size),
+                                                 .lse = lse,
+                                                 .dout = d_heads.split_last(heads, size),
+                                                 .dq = grad.q,
+                                                 .dk = grad.k,
+                                                 .dv = grad.v,
+                                                 .scale = scale()});
+    transform_back(ctx, qkv, heads, dqkv_heads);
+    heads_to_positions(ctx, dqkv_heads, column_groups(), dqkv);
+  }
+  add_bias_gradient(ctx, dqkv, qkv.size(1));
+  query_key_value_.gradients_but_bias(ctx, normed, dqkv, dnormed);
+}
+
+// A bias of the keys shifts all scores of a query alike, so its gradient is zero: every row of dS adds up to 0. Every
+// row of P adds up to 1, so the columns of dv add up to those of do, and these to the gradient of W_p's bias times W_p.
+// Neither holds for part of a sequence, but a sum over ranks is one over sequences. All ranks must take the same way,
+// hence the plan of all heads.
+void AttentionMixer::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const {
+  if (!config_.biased) return;
+  const std::int64_t keys = config_.heads * config_.key_size, all = query_key_value_.out();
+  const bool transformed = config_.transform.any();  // then a bias of the keys does not shift scores alike
+  const bool rows_of_one = config_.output_biased && every_query_sees_a_key(*plans_->plan(layer_, positions));
+  if (transformed && !rows_of_one) return query_key_value_.bias_gradient_of(ctx, dqkv, 0, all);
+  query_key_value_.bias_gradient_of(ctx, dqkv, 0, transformed ? 2 * keys : keys);
+  if (rows_of_one)
+    output_.column_sums_of_dx(ctx, query_key_value_.bias_gradient().slice(0, 2 * keys, all));
+  else
+    query_key_value_.bias_gradient_of(ctx, dqkv, 2 * keys, all);
+}
+
+AttentionMixer::QkvHeads AttentionMixer::project(Context& ctx, const Tensor& normed, std::int64_t first,
+                                                 Scratch& scratch) const {
+  const Tensor qkv = scratch.tensor({normed.size(0), normed.size(1), query_key_value_.out()}, ctx.compute);
+  query_key_value_.apply(ctx, normed, qkv);
+  return heads_of(qkv, config_.heads, transform(ctx, qkv, config_.heads, first, scratch));
+}
+
+std::vector<std::int64_t> AttentionMixer::column_groups() const {
+  const std::int64_t keys = config_.heads * config_.key_size, values = config_.heads * config_.value_size;
+  return {keys, keys, values};
+}
+
+std::unique_ptr<BranchCache> AttentionMixer::make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
+                                                        std::int64_t positions) const {
+  auto cache = std::make_unique<AttentionCache>();
+  cache->plan = plans_->decode_plan(layer_, std::min(positions, config_.segment));
+  const std::int64_t rows = cache->plan->rows;
+  cache->rows = {cache->plan.get(), memory.tensor({batch, rows, config_.key_size}, ctx.compute),
+                 memory.tensor({batch, rows, config_.value_size}, ctx.compute)};
+  return cache;
+}
+
+void AttentionMixer::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
+                            std::int64_t position) const {
+  const kernels::DecodeCache& rows = static_cast<const AttentionCache&>(*cache).rows;
+  // A pattern begins anew with every segment, as in training: later ones take the places of the first.
+  Context own = ctx;
+  if (ctx.segment_position != nullptr) own.position = ctx.segment_position;
+  position %= config_.segment;
+  Scratch scratch(own);
+  const QkvHeads in = project(own, normed, position, scratch);
+  const Tensor o = scratch.tensor({normed.size(0), 1, output_.in()}, own.compute);
+  ops::run(own, kernels::AppendArgs{.cache = rows, .k = in.k, .v = in.v, .first = position, .first_at = own.position});
+  ops::run(own, kernels::DecodeArgs{.cache = rows,
+                                    .q = in.q,
+                                    .o = o.split_last(config_.heads, config_.value_size),
+                                    .position = position,
+                                    .scale = scale(),
+                                    .position_at = own.position});
+  output_.apply(own, o, out);
+}
+
+}  // namespace longstride

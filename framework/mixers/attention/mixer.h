@@ -1,0 +1,111 @@
+// out = W_p attention(normed) + b_p, the inside of the dropout in a(H) = dropout(attention(norm(H))) (Eq. 12).
+// attention: several heads over one pattern (Eq. 2 to 8), scaled by 1 / sqrt(key size). Queries and keys may be
+// normalised and rotated first.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/layers/linear.h"
+#include "framework/mixers/attention/plans.h"
+#include "framework/mixers/mixer.h"
+#include "kernels/attention/decode/decode.h"
+#include "kernels/query_key/query_key.h"
+
+namespace longstride {
+
+struct AttentionMixerConfig {
+  std::int64_t width = 0, heads = 0, key_size = 0, value_size = 0;
+  double weight_deviation = 0;  // of W_qkv
+  double output_deviation = 0;  // of W_p
+  bool biased = true;           // whether W_qkv has a bias
+  bool output_biased = true;    // whether W_p has one
+  kernels::QueryKeyTransform transform;
+  std::int64_t segment = 0;  // positions of a whole one
+};
+
+// The keys and values of earlier positions.
+struct AttentionCache : BranchCache {
+  std::shared_ptr<const kernels::DecodePlan> plan;
+  kernels::DecodeCache rows;
+};
+
+class AttentionMixer final : public Mixer {
+ public:
+  // Parameters: `name`.query_key_value.*, `name`.output.*
+  AttentionMixer(ParameterSet& parameters, const std::string& name, const AttentionMixerConfig& config,
+                 std::shared_ptr<const AttentionPlans> plans, std::int64_t layer);
+
+  void forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const override;
+  bool adds_residual() const override { return true; }
+  Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
+  const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
+  void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
+  // The kernel's own outputs, o and lse, are kept. q, k, v, the exchange between sequence ranks and W_p are repeated.
+  int kept_results() const override { return 2; }
+  void forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const override;
+  void forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
+                     Tape& tape) const override;
+  struct QkvHeads {
+    Tensor q, k, v;  // (batch, seq, heads, size)
+  };
+  // The inputs of attention for positions `first` and later, in `scratch`.
+  QkvHeads project(Context& ctx, const Tensor& normed, std::int64_t first, Scratch& scratch) const;
+  std::unique_ptr<BranchCache> make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
+                                          std::int64_t positions) const override;
+  void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
+              std::int64_t position) const override;
+
+  // In facts.cpp.
+  std::int64_t heads() const override { return config_.heads; }
+  std::string kind(std::int64_t head) const override;
+  KeyRows key_rows() const override { return {.segment = config_.segment}; }
+  std::int64_t stride() const override { return plans_->pattern().stride; }
+  PairCost cost(std::int64_t positions) const override;
+  PairWeight pair_weight(std::int64_t head, double span) const override;
+  void show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
+                          const SeeProbabilities& see) const override;
+  void extend(Reach& reach) const override;
+  std::string slow(std::int64_t positions) const override;
+  std::string problem_on_gpu() const override;
+  std::string problem_of_ranks(int ranks) const override;
+  std::string summary() const override;
+  std::vector<MixerBench> bench(Context& ctx, Scratch& scratch, std::int64_t batch,
+                                std::int64_t positions) const override;
+
+  const Linear& query_key_value() const { return query_key_value_; }
+  const Linear& output() const { return output_; }
+
+ private:
+  // The outputs of the kernel for this rank's heads: o (batch, seq, heads value size) and lse (batch, heads, seq).
+  struct Attended {
+    Tensor o, lse;
+  };
+  // Saves everything on `tape`, and only what attention gives on `kept_on`; either may be null. What is `known` is not
+  // computed.
+  void forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape, Tape* kept_on,
+                    Attended known) const;
+  Attended attend(Context& ctx, const QkvHeads& in, Scratch& scratch, Tape* tape) const;
+  // Slices of qkv. If `transformed`, the result of transform(), is given, q and k are slices of it.
+  QkvHeads heads_of(const Tensor& qkv, std::int64_t heads, const Tensor& transformed = {}) const;
+  // The transformed queries and keys of positions `first` and later, (batch, seq, heads (2 key size)), on the tape or
+  // in scratch; absent without a transformation.
+  Tensor transform(Context& ctx, const Tensor& qkv, std::int64_t heads, std::int64_t first, Scratch& scratch,
+                   Tape* tape = nullptr) const;
+  // Converts the gradients in dqkv, in place, from those of the transformed queries and keys to those of qkv.
+  void transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const;
+  Tensor queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const;  // (batch, seq, 2 heads, key size)
+  std::vector<std::int64_t> column_groups() const;                          // the widths of q, k and v in qkv
+  // Adds the gradient of the bias in qkv, for sequences of this many positions: over dqkv only where it has to.
+  void add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const;
+  double scale() const;
+  std::string bench_name() const;
+
+  AttentionMixerConfig config_;
+  Linear query_key_value_;
+  Linear output_;
+  std::shared_ptr<const AttentionPlans> plans_;
+  std::int64_t layer_;
+};
+
+}  // namespace longstride

@@ -1,0 +1,35 @@
+// The plans of attention with a pattern.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <utility>
+
+#include "kernels/attention/decode/decode.h"
+#include "kernels/attention/pattern/plan.h"
+
+namespace longstride {
+
+// The plans of a model's layers, by sequence length; layers with equal parts share a plan. Each rank of a group that
+// divides a sequence has an equal run of the heads. Thread-safe.
+class AttentionPlans {
+ public:
+  AttentionPlans(kernels::PatternConfig pattern, std::int64_t heads)
+      : pattern_(pattern), cache_(std::move(pattern), heads) {}
+  const kernels::PatternConfig& pattern() const { return pattern_; }
+  std::shared_ptr<const kernels::AttentionPlan> plan(std::int64_t layer, std::int64_t positions, int rank = 0,
+                                                     int ranks = 1) const;
+  std::shared_ptr<const kernels::DecodePlan> decode_plan(std::int64_t layer, std::int64_t positions) const;
+
+ private:
+  kernels::PatternConfig pattern_;
+  mutable std::mutex mutex_;
+  mutable kernels::PlanCache cache_;
+  mutable std::map<std::tuple<const kernels::AttentionPlan*, int, int>, std::shared_ptr<const kernels::AttentionPlan>>
+      parts_;  // parts of the cached plans, which are never dropped
+  mutable std::map<const kernels::AttentionPlan*, std::shared_ptr<const kernels::DecodePlan>> decode_plans_;
+};
+
+}  // namespace longstride

@@ -1,0 +1,139 @@
+// The recipe keys of attention with a pattern, and what they must agree with.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/mixers/attention/config.h"
+#include "framework/mixers/attention/family.h"
+
+namespace longstride {
+namespace {
+
+// The paper's names of patterns, and those of other programs.
+const OtherWords pattern_words = {
+    {"strided", "[local, column]"},
+    {"fixed", "[fixed_block, fixed_summary]"},
+    {"full", "[dense]"},
+    {"causal", "[dense]"},
+    {"window", "[local]"},
+    {"sliding_window", "[local]"},
+    {"block", "[fixed_block]"},
+    {"summary", "[fixed_summary]"},
+};
+
+// Without what a base recipe sets for parts that this one replaces by others.
+kernels::PatternConfig only_what_parts_read(kernels::PatternConfig c) {
+  const kernels::PatternConfig unset;
+  if (!any_part(c, kernels::reads_window)) c.window = unset.window;
+  if (any_part(c, kernels::reads_summary)) return c;
+  c.summary = unset.summary, c.distinct_heads = unset.distinct_heads, c.summary_inclusive = unset.summary_inclusive;
+  return c;
+}
+
+// A recipe may inherit what its own parts do not read, and so may a --set of other parts.
+void check_unread(const MixerChecks& checks, const kernels::PatternConfig& c) {
+  if (!checks.check.none_in({checks.key.c_str()})) return;
+  const struct {
+    const char* name;
+    bool set;
+    ReadsKey reads;
+  } keys[] = {{"window", c.window > 0, kernels::reads_window},
+              {"summary", !c.summary.empty(), kernels::reads_summary},
+              {"distinct_heads", c.distinct_heads, kernels::reads_summary},
+              {"summary_inclusive", c.summary_inclusive, kernels::reads_summary}};
+  const int least = std::max(1, checks.check.level_of(checks.of("parts")));
+  for (const auto& [name, set, reads] : keys) {
+    const std::string key = checks.of(name);
+    if (!set || any_part(c, reads) || (!checks.in_list() && checks.check.level_of(key) < least)) continue;
+    std::vector<std::string> readers;
+    for (const auto& [word, part] : part_names())
+      if (reads(part)) readers.push_back(word);
+    checks.check.refuse(key, "{} has no effect without a part that reads it ({}); remove it", key,
+                        fmt::join(readers, ", "));
+  }
+}
+
+// The power of two nearest to the square root, as section 4.2 of the paper recommends, or a larger one if a summary
+// needs it; 0 if it would exceed the context.
+std::int64_t usual_stride(const kernels::PatternConfig& c, std::int64_t context) {
+  std::int64_t stride = std::int64_t{1} << std::llround(0.5 * std::log2(static_cast<double>(context)));
+  if (any_part(c, kernels::reads_summary))
+    for (const std::int64_t width : c.summary)
+      while (stride < width) stride *= 2;
+  return stride <= context ? stride : 0;
+}
+
+}  // namespace
+
+bool any_part(const kernels::PatternConfig& c, ReadsKey reads) {
+  return std::any_of(c.parts.begin(), c.parts.end(), reads);
+}
+
+const Choices<kernels::PartKind>& part_names() {
+  using kernels::PartKind;
+  static const Choices<PartKind> names = {{"dense", PartKind::dense},
+                                          {"local", PartKind::local},
+                                          {"column", PartKind::column},
+                                          {"fixed_block", PartKind::fixed_block},
+                                          {"fixed_summary", PartKind::fixed_summary}};
+  return names;
+}
+
+void AttentionConfig::visit(SettingsVisitor& v) {
+  kernels::PatternConfig resolved = only_what_parts_read(pattern);
+  kernels::PatternConfig& c = v.reads() ? pattern : resolved;
+  using kernels::Integration;
+  v.choice("integration", c.integration, Need::required,
+           Choices<Integration>{{"interleaved", Integration::interleaved},
+                                {"merged", Integration::merged},
+                                {"multihead", Integration::multihead}});
+  v.list("parts", c.parts, Need::required, part_names(), pattern_words);
+  v.field("stride", c.stride, Need::required, ranges::positions);
+  v.field("window", c.window, Need::optional, ranges::not_negative);
+  v.list("summary", c.summary, Need::optional);
+  v.field("distinct_heads", c.distinct_heads, Need::optional);
+  v.field("summary_inclusive", c.summary_inclusive, Need::optional);
+}
+
+// Sentences of the pattern begin with "attention." and a key.
+void AttentionConfig::check(const MixerChecks& checks) const {
+  if (!checks.check.none_in({checks.key.c_str(), "model.heads", "model.layers"})) return;
+  std::string problem = kernels::problem_of(pattern, checks.form.heads, checks.form.block.layers);
+  if (!problem.empty()) {
+    const std::string section = "attention.";
+    for (std::size_t at = 0; (at = problem.find(section, at)) != std::string::npos; at += checks.key.size() + 1)
+      problem.replace(at, section.size(), checks.key + ".");
+    checks.check.refuse(problem.substr(0, problem.find(' ')), "{}", problem);
+  }
+  if (checks.form.heads < checks.form.block.heads && checks.check.none_in({"parallel.sequence_ranks"}) &&
+      checks.form.heads % checks.sequence_ranks != 0)
+    checks.check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide {}, {}",
+                        checks.sequence_ranks, checks.of("heads"), checks.form.heads);
+}
+
+void AttentionConfig::check_training(const MixerChecks& checks) const {
+  check_unread(checks, pattern);
+  const std::string stride_key = checks.of("stride"), window_key = checks.of("window");
+  const std::int64_t context = checks.form.segment;
+  if (!checks.check.none_in({"data.context"})) return;
+  if (checks.check.none_in({stride_key.c_str()}) && pattern.stride > context) {
+    const std::int64_t usual = usual_stride(pattern, context);
+    checks.check.refuse(
+        stride_key, "{} is {}, but must be at most data.context, {}; {}", stride_key, pattern.stride, context,
+        usual > 0 ? fmt::format("set {}: {}, about the square root of the context", stride_key, usual)
+                  : fmt::format("lower it and {} to at most {}", checks.of("summary"), context));
+  }
+  if (checks.check.none_in({window_key.c_str()}) && pattern.window > context)
+    checks.check.refuse(window_key,
+                        "{0} is {1}, but must be at most data.context, {2}; set {0}: 0, which is stride + 1",
+                        window_key, pattern.window, context);
+}
+
+std::unique_ptr<MixerFamily> AttentionConfig::make(const MixerForm& form, ParameterSet& /*parameters*/,
+                                                   StateSet& /*states*/) const {
+  return std::make_unique<AttentionFamily>(form, pattern);
+}
+
+}  // namespace longstride

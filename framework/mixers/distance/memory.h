@@ -1,0 +1,55 @@
+// What a layer remembers: the inputs of its attention at the last positions before the segment (Dai et al. 2019,
+// section 3.2; Sukhbaatar et al. 2019, section 3), and before them what earlier ones were compressed to (Rae et al.
+// 2020). They are states of the row (framework/core/state.h), no gradient passes through them, and they are projected
+// anew in every step. Inputs and what they are compressed to are of the compute type, and so are these states.
+//
+// A segment that cannot be compressed, because `rate` does not divide it, is the last of its stream: nothing is
+// remembered after it.
+#pragma once
+#include <string>
+
+#include "framework/core/context.h"
+#include "framework/mixers/distance/config.h"
+
+namespace longstride {
+
+// How many of these rows a row of the batch sees; equal in all layers. Null with `start: zeros`, whose rows always
+// count. The count is of the exact type, because bf16 would round it.
+class RememberedPositions {
+ public:
+  RememberedPositions(StateSet& states, const std::string& prefix, const MemoryConfig& config);
+
+  // Counts the segment's positions for the next step; once in a step or an evaluation's window.
+  void add(Context& ctx, std::int64_t positions) const;
+  // The first row of [compressed | memory | segment] that is not hidden: (batch) i32 in scratch; absent if none ever
+  // is.
+  Tensor first_key(Context& ctx, Scratch& scratch) const;
+
+ private:
+  MemoryConfig config_;
+  const State* remembered_ = nullptr;
+};
+
+class Memory {
+ public:
+  Memory(StateSet& states, const std::string& name, std::int64_t width, const MemoryConfig& config);
+
+  std::int64_t rows() const { return config_.rows(); }  // before the segment
+  // [compressed | memory | segment]: (batch, rows() + seq, width), on the tape or in scratch; `segment` itself without
+  // a memory.
+  Tensor join(Context& ctx, const Tensor& segment, Scratch& scratch, Tape* tape) const;
+  // The rows of what join() gave, or of projections of it, that leave the memory as the segment enters it and are to be
+  // compressed; absent if none are.
+  Tensor evicted(const Tensor& joined) const;
+  // The last rows of what join() gave become the next step's memory, and `compressed`, if rows are evicted, the last
+  // ones of its compressed memory.
+  void keep(Context& ctx, const Tensor& joined, const Tensor& compressed) const;
+
+ private:
+  void keep_compressed(Context& ctx, const Tensor& added) const;
+
+  MemoryConfig config_;
+  const State *rows_ = nullptr, *compressed_ = nullptr;
+};
+
+}  // namespace longstride

@@ -1,0 +1,58 @@
+// The settings of a mixer, as an entry of a recipe's `model.mixers` has them, and the kinds that there are. A kind is
+// one folder framework/mixers/<kind>/ and one line in kinds.cpp.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/core/settings/checker.h"
+#include "framework/core/settings/visitor.h"
+#include "framework/layers/block_form.h"
+#include "framework/mixers/mixer.h"
+
+namespace longstride {
+
+// What a mixer takes from its model and from its place there.
+struct MixerForm {
+  BlockForm block;
+  std::int64_t heads = 0;    // its own, of those of the block
+  std::int64_t segment = 0;  // positions of the model's context
+  bool output_bias = true;   // of the output projection: side by side, only the first mixer has one
+  std::string prefix;        // of the names of what its layers share
+};
+
+// What a check of a mixer's settings knows of the recipe around them.
+struct MixerChecks {
+  SettingsChecker& check;
+  std::string key;         // of the settings: "model.attention", "model.mixers.1"
+  std::string memory_key;  // of their memory: "model.memory", "model.mixers.1.memory"
+  const MixerForm& form;
+  std::int64_t sequence_ranks = 1;
+
+  std::string of(const std::string& name) const { return key + "." + name; }
+  bool in_list() const { return key.starts_with("model.mixers."); }
+};
+
+struct MixerConfig {
+  virtual ~MixerConfig() = default;
+  virtual const char* kind() const = 0;  // `kind` in recipes
+  virtual std::unique_ptr<MixerConfig> clone() const = 0;
+  // Every key but `kind`, and `layers` and `heads`, which all kinds have.
+  virtual void visit(SettingsVisitor& v) = 0;
+  // Keys that must agree with each other, with the model or with the data.
+  virtual void check(const MixerChecks& checks) const = 0;
+  // Settings that are consistent but with which training has no effect.
+  virtual void check_training(const MixerChecks& /*checks*/) const {}
+  // Declares what its layers share.
+  virtual std::unique_ptr<MixerFamily> make(const MixerForm& form, ParameterSet& parameters,
+                                            StateSet& states) const = 0;
+  virtual std::int64_t stride() const { return 0; }  // of a pattern, which position tables may follow; 0: none
+  // What is wrong with windows of a stage of training, one for all layers or one for each; empty: nothing.
+  virtual std::string problem_of_windows(const std::vector<std::int64_t>& of_layers, std::int64_t layers) const;
+};
+
+using MixerKind = std::unique_ptr<MixerConfig> (*)();
+const std::vector<MixerKind>& mixer_kinds();
+
+}  // namespace longstride
