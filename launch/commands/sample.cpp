@@ -274,8 +274,7 @@ void run_sample(SampleOptions& o, Session& session) {
   if (!progress_is_shown()) return;
   fmt::print(printed ? stderr : stdout, "{} of {} bytes at temperature {:g} from step {}{}: {}\n",
              counted(std::ssize(samples.bytes), "sample"), o.config.length, o.config.sampling.temperature, run.step,
-             run.weights_text(),
-             o.output);
+             run.weights_text(), o.output);
 }
 
 }  // namespace

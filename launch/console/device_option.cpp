@@ -23,7 +23,8 @@ void check_room_for_products() {
     if (rlimit limit = {};
         ::getrlimit(which, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && !kernels::cpu::room_for_products(threads))
       throw user_error(
-          "the limit on {} is {} KiB, which leaves no room for matrix products on {}, 128 MiB for each; raise it, or set "
+          "the limit on {} is {} KiB, which leaves no room for matrix products on {}, 128 MiB for each; raise it, or "
+          "set "
           "OMP_NUM_THREADS to fewer threads",
           name, limit.rlim_cur >> 10, counted(threads, "thread"));
 }

@@ -169,14 +169,13 @@ std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
   for_each_object(run, evaluations_file, [&](const Line& line) {
     if (kept.size() == most_points)
       throw user_error("{}/{}: has more than {} scores; move the file away", run, evaluations_file, most_points);
-    kept.push_back({line.whole("step"), line.text("split"), line.text("data"), line.text("weights"),
-                    line.text("sha256"), line.whole("min_context"), line.whole("max_windows"), line.whole("bytes"),
-                    line.number("bits_per_byte"), line.whole("windows"),
-                    line.has("spread") && line.at("spread") == true,
-                    EvaluatedMemory{line.optional_whole("memory"), line.optional_whole("clamp"),
-                                    line.optional_whole("compressed"),
-                                    line.has("same_length") && line.at("same_length") == true},
-                    line.whole("streams")});
+    kept.push_back(
+        {line.whole("step"), line.text("split"), line.text("data"), line.text("weights"), line.text("sha256"),
+         line.whole("min_context"), line.whole("max_windows"), line.whole("bytes"), line.number("bits_per_byte"),
+         line.whole("windows"), line.has("spread") && line.at("spread") == true,
+         EvaluatedMemory{line.optional_whole("memory"), line.optional_whole("clamp"), line.optional_whole("compressed"),
+                         line.has("same_length") && line.at("same_length") == true},
+         line.whole("streams")});
   });
   return kept;
 }

@@ -10,8 +10,8 @@
 
 #include "datasets/formats/pictures/picture.h"
 #include "datasets/prepare/refusals.h"
-#include "framework/core/errors.h"
 #include "framework/core/device/host_limits.h"
+#include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 
 namespace longstride {

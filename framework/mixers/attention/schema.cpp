@@ -120,10 +120,10 @@ void AttentionConfig::check_training(const MixerChecks& checks) const {
   if (!checks.check.none_in({"data.context"})) return;
   if (checks.check.none_in({stride_key.c_str()}) && pattern.stride > context) {
     const std::int64_t usual = usual_stride(pattern, context);
-    checks.check.refuse(
-        stride_key, "{} is {}, but must be at most data.context, {}; {}", stride_key, pattern.stride, context,
-        usual > 0 ? fmt::format("set {}: {}, about the square root of the context", stride_key, usual)
-                  : fmt::format("lower it and {} to at most {}", checks.of("summary"), context));
+    checks.check.refuse(stride_key, "{} is {}, but must be at most data.context, {}; {}", stride_key, pattern.stride,
+                        context,
+                        usual > 0 ? fmt::format("set {}: {}, about the square root of the context", stride_key, usual)
+                                  : fmt::format("lower it and {} to at most {}", checks.of("summary"), context));
   }
   if (checks.check.none_in({window_key.c_str()}) && pattern.window > context)
     checks.check.refuse(window_key,

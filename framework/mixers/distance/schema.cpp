@@ -104,7 +104,8 @@ class Checks {
       at_.check.refuse(of("table_dropout"), "{} is {}, but only a sinusoid has what it drops; set {}: sinusoid",
                        of("table_dropout"), d_.table_dropout, of("table"));
     if (d_.table == DistanceTable::sinusoid && block_.width % 2 != 0 && at_.check.none_in({"model.width"}))
-      at_.check.refuse("model.width", "model.width is {}, but sines and cosines need an even one; choose another", block_.width);
+      at_.check.refuse("model.width", "model.width is {}, but sines and cosines need an even one; choose another",
+                       block_.width);
   }
 
   // Keys that have no effect without a compressed memory, or with this compression.
