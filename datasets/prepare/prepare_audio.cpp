@@ -26,18 +26,18 @@ namespace longstride {
 namespace {
 
 // Where valid and test begin in a file, in seconds: all before goes to the split before.
-using Cuts = std::array<double, 2>;
+using TimeCuts = std::array<double, 2>;
 constexpr double never = std::numeric_limits<double>::infinity();
 
-constexpr Cuts whole_in(SplitId split) {
-  return split == SplitId::train ? Cuts{never, never} : split == SplitId::valid ? Cuts{0, never} : Cuts{0, 0};
+constexpr TimeCuts whole_in(SplitId split) {
+  return split == SplitId::train ? TimeCuts{never, never} : split == SplitId::valid ? TimeCuts{0, never} : TimeCuts{0, 0};
 }
 
 struct Track {
   std::string path;
   std::int64_t bytes = 0;
   double seconds = 0;
-  Cuts cuts = whole_in(SplitId::train);
+  TimeCuts cuts = whole_in(SplitId::train);
 
   double seconds_in(std::size_t split) const {
     const std::array<double, 4> at = {0, std::min(cuts[0], seconds), std::min(cuts[1], seconds), seconds};

@@ -146,7 +146,7 @@ class WrittenOut {
   std::vector<Rows> memory_;
 };
 
-double nats_of(Toy& toy, std::int64_t bytes) {
+double nats_of_text(Toy& toy, std::int64_t bytes) {
   EvaluationConfig config;
   config.context = toy.model().context();
   return nats_of(toy, config, bytes);
@@ -191,8 +191,8 @@ TEST(SameLength, IsTheMaskOfTransformerXlsCode) {
                                at > 0 ? text[static_cast<std::size_t>(at - 1)] : -1);
     EXPECT_EQ(written.most_keys, length);
     EXPECT_EQ(written.fewest_keys, length);
-    EXPECT_NEAR(nats_of(toy, bytes), expected, 1e-12 * expected) << length;
-    EXPECT_GT(std::abs(nats_of(longer, bytes) - expected), 1e-9 * expected) << length;
+    EXPECT_NEAR(nats_of_text(toy, bytes), expected, 1e-12 * expected) << length;
+    EXPECT_GT(std::abs(nats_of_text(longer, bytes) - expected), 1e-9 * expected) << length;
   }
 }
 
@@ -212,16 +212,16 @@ TEST(SameLength, IsAWindowOfAsManyKeysAsRowsAreRemembered) {
     if (windowed.distance.window.empty() || windowed.distance.window[0] > rows) windowed.distance.window = {rows};
     Toy found(*settings), reference(windowed), staged(*settings);
     for (Toy* t : {&found, &reference, &staged}) t->randomise();
-    EXPECT_EQ(nats_of(found, bytes), nats_of(reference, bytes)) << name;
+    EXPECT_EQ(nats_of_text(found, bytes), nats_of_text(reference, bytes)) << name;
     // A stage of training may have had other windows.
     dynamic_cast<SetsWindows&>(staged.model()).set_windows({rows + 3});
     if (toy.distance.window.empty()) {
-      EXPECT_EQ(nats_of(staged, bytes), nats_of(reference, bytes)) << name;
+      EXPECT_EQ(nats_of_text(staged, bytes), nats_of_text(reference, bytes)) << name;
     }
     if (toy.memory.start == MemoryStart::empty) {
       Toy shorter(*settings->for_streams_of(3));
       shorter.randomise();
-      EXPECT_EQ(nats_of(shorter, 3), nats_of(reference, 3)) << name;
+      EXPECT_EQ(nats_of_text(shorter, 3), nats_of_text(reference, 3)) << name;
     }
   }
 }

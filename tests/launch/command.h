@@ -68,4 +68,23 @@ inline CommandResult run_command(const std::vector<std::string>& arguments, cons
   return result;
 }
 
+// Standard input of the commands that are run during its lifetime.
+class InputFrom {
+ public:
+  explicit InputFrom(const std::string& path) : before_(::dup(STDIN_FILENO)) {
+    const int file = ::open(path.c_str(), O_RDONLY);
+    ::dup2(file, STDIN_FILENO);
+    ::close(file);
+  }
+  ~InputFrom() {
+    ::dup2(before_, STDIN_FILENO);
+    ::close(before_);
+  }
+  InputFrom(const InputFrom&) = delete;
+  InputFrom& operator=(const InputFrom&) = delete;
+
+ private:
+  int before_;
+};
+
 }  // namespace longstride::testing

@@ -18,25 +18,6 @@ using Json = nlohmann::json;
 
 const std::string recipe = text_recipe(1, "steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1");
 
-// Standard input of the commands that are run during its lifetime.
-class InputFrom {
- public:
-  explicit InputFrom(const std::string& path) : before_(::dup(STDIN_FILENO)) {
-    const int file = ::open(path.c_str(), O_RDONLY);
-    ::dup2(file, STDIN_FILENO);
-    ::close(file);
-  }
-  ~InputFrom() {
-    ::dup2(before_, STDIN_FILENO);
-    ::close(before_);
-  }
-  InputFrom(const InputFrom&) = delete;
-  InputFrom& operator=(const InputFrom&) = delete;
-
- private:
-  int before_;
-};
-
 class ScoresAndSamples : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {

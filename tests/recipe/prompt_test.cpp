@@ -135,7 +135,7 @@ TEST(Strides, OfOtherPicturesAreSaid) {
                        dir.path())
         .out;
   };
-  EXPECT_NE(planned("96").find("set model.attention.stride: 192"), std::string::npos) << planned("96");
+  EXPECT_NE(planned("96").find("set stride: 192"), std::string::npos) << planned("96");
   for (const char* meant : {"128", "192"}) EXPECT_EQ(planned(meant).find("warning"), std::string::npos) << meant;
 }
 

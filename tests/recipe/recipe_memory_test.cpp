@@ -87,7 +87,7 @@ TEST(RecipeMemory, ARateThatIsMissingHasAnAdviceThatCanBeFollowed) {
   const std::string missing = edited(edited(recipe, "context: 12", "context: 64"), "length: 24", "length: 64");
   for (const int rows : {8, 32, 64}) {
     const std::string text =
-        edited(edited(missing, "compressed: 8", fmt::format("compressed: {}", rows)), "rate: 3\n", "");
+        edited(edited(missing, "compressed: 8", fmt::format("compressed: {}", rows)), "    rate: 3\n", "");
     const std::string error = error_of(text), advice = "; set model.memory.rate: ";
     ASSERT_NE(error.find(advice), std::string::npos) << error;
     const std::string rate = error.substr(error.find(advice) + advice.size());

@@ -17,13 +17,13 @@ using Json = nlohmann::json;
 using Steps = std::vector<std::int64_t>;
 using Arguments = std::vector<std::string>;
 
-const std::string train = "steps: 4, global_batch: 2, lr: 1.0e-3, warmup: 1, checkpoint_every: 2, evaluate_windows: 1";
+const std::string mirrored = "steps: 4, global_batch: 2, lr: 1.0e-3, warmup: 1, checkpoint_every: 2, evaluate_windows: 1";
 
 class RunId : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     dir = new TemporaryDirectory;
-    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, text_recipe(1, train)));
+    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, text_recipe(1, mirrored)));
   }
   static void TearDownTestSuite() { delete dir; }
   static CommandResult run(const std::string& name, const Arguments& more = {}) {

@@ -13,13 +13,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const std::string train = "steps: 5, global_batch: 2, lr: 1.0e-3, warmup: 1, checkpoint_every: 3";
+const std::string sampling = "steps: 5, global_batch: 2, lr: 1.0e-3, warmup: 1, checkpoint_every: 3";
 
 class TrainingSamples : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     dir = new TemporaryDirectory;
-    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, text_recipe(2, train)));
+    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, text_recipe(2, sampling)));
   }
   static void TearDownTestSuite() { delete dir; }
   static CommandResult run_well(const std::vector<std::string>& arguments, int ranks = 1) {
