@@ -123,8 +123,8 @@ class SoundFile final : public AudioFile {
     if (file_ == nullptr) throw no_sound();
     if (info_.channels > 0 && info_.channels <= most_channels && info_.frames == SF_COUNT_MAX) count_frames();
     if (info_.frames <= 0 || info_.samplerate <= 0 || info_.channels <= 0 || info_.channels > most_channels)
-      throw user_error("{}: has {} samples of {} channel(s) at {} per second, which is not sound; leave it out", path,
-                       static_cast<std::int64_t>(info_.frames), info_.channels, info_.samplerate);
+      throw user_error("{}: has {} of {} at {} per second, which is not sound; leave it out", path,
+                       counted(info_.frames, "sample"), counted(info_.channels, "channel"), info_.samplerate);
     if (info_.samplerate < lowest_rate || info_.samplerate > highest_rate)
       throw user_error("{}: has {} samples per second, but must have {} to {}; repair its header or leave it out", path,
                        thousands(info_.samplerate), thousands(lowest_rate), thousands(highest_rate));

@@ -91,12 +91,11 @@ void LeftOut::report(const std::string& where, const std::vector<std::string>& t
     throw user_error("{}: holds {} {} and {}; convert or remove them, or leave them out with --skip-others", where,
                      thousands(taken.size()), kind, listed());
   if (note)
-    note(
-        fmt::format("{}: {} file(s) that are not {} are left out: {}", where, thousands(names_.size()), kind, kinds()));
+    note(fmt::format("{}: left out {} other than {}: {}", where, counted(std::ssize(names_), "file"), kind, kinds()));
 }
 
 std::string LeftOut::listed() const {
-  return names_.empty() ? "" : fmt::format("{} other file(s) ({})", thousands(names_.size()), kinds());
+  return names_.empty() ? "" : fmt::format("{} ({})", counted(std::ssize(names_), "other file"), kinds());
 }
 
 bool LeftOut::holds_archives() const {

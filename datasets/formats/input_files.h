@@ -27,7 +27,7 @@ std::int64_t bytes_of_files(const std::vector<std::string>& paths);
 class LeftOut {
  public:
   void add(const std::string& name) { names_.push_back(name); }
-  // "6 other file(s) (1 .json, 5 .txt)"; empty if there are none.
+  // "6 other files (1 .json, 5 .txt)"; empty if there are none.
   std::string listed() const;
   bool holds_archives() const;  // by their names
   // Says how many of each kind there are. UserError if they outnumber the `taken` files of `kind` ("PNG files"), unless

@@ -338,10 +338,9 @@ std::unique_ptr<PictureSource> open_archive_of_pictures(const std::string& path,
   if (!pictures.empty() && !arrays.empty()) throw both_kinds(path, arrays.begin()->first);
   if (pictures.empty() && arrays.empty()) throw no_pictures(path, others, "give an archive of pictures");
   if (replaced > 0 && rules.note)
-    rules.note(
-        fmt::format("{}: {} file(s) are left out, because later ones have their names", path, thousands(replaced)));
+    rules.note(fmt::format("{}: left out {}, because later ones have their names", path, counted(replaced, "file")));
   if (archive->links() > 0 && rules.note)
-    rules.note(fmt::format("{}: {} link(s) to other files are left out", path, thousands(archive->links())));
+    rules.note(fmt::format("{}: left out {} to other files", path, counted(archive->links(), "link")));
   std::vector<std::string> taken;
   for (const auto& [name, member] : arrays.empty() ? pictures : arrays) taken.push_back(name);
   others.report(path, taken, arrays.empty() ? "pictures" : "arrays", rules.skip_others, rules.note);

@@ -79,7 +79,7 @@ void StoredArray::read_type(Type wanted) {
   if (!space.valid() || H5Sget_simple_extent_type(space) != H5S_SIMPLE ||
       H5Sget_simple_extent_ndims(space) != wanted.rank ||
       H5Sget_simple_extent_dims(space, sizes, nullptr) != wanted.rank)
-    throw not_ours(file_->name(), fmt::format("'{}' does not have {} dimension(s)", name_, wanted.rank));
+    throw not_ours(file_->name(), fmt::format("'{}' does not have {}", name_, counted(wanted.rank, "dimension")));
   const hsize_t row = wanted.rank == 2 ? sizes[1] : 1;
   if (sizes[0] >= most_rows || row > longest_row)
     throw not_ours(file_->name(), fmt::format("'{}' has {} rows of {} entries, too many", name_, sizes[0], row));

@@ -79,7 +79,7 @@ JoinedInputs::JoinedInputs(const PrepareBytesConfig& config, const PrepareOutput
   look_at(config, output);
   for (Input& input : inputs_) measure(input);
   name_ = open(inputs_[0])->name();
-  if (inputs_.size() > 1) name_ += fmt::format(" and {} more input(s)", inputs_.size() - 1);
+  if (inputs_.size() > 1) name_ += " and " + counted(std::ssize(inputs_) - 1, "more input");
   if (bytes_ == 0) throw user_error("{}: is empty; there is nothing to prepare", config.inputs[0]);
   std::vector<Fingerprint> prints;
   for (const ContentPart& part : parts_) prints.push_back(part.print);
@@ -109,8 +109,7 @@ void JoinedInputs::look_at(const PrepareBytesConfig& config, const PrepareOutput
   if (no_text.empty()) return;
   const auto& [name, format] = no_text.front();
   throw user_error("{}: {}{}; {}, {}", name, described(format),
-                   no_text.size() > 1 ? fmt::format(", and {} more input(s) are none", thousands(no_text.size() - 1))
-                                      : std::string(),
+                   no_text.size() > 1 ? ", like " + counted(std::ssize(no_text) - 1, "more input") : std::string(),
                    remedy_of(format, name), take_any);
 }
 
@@ -194,9 +193,9 @@ std::string JoinedInputs::packed_note() const {
     links += input.links;
   }
   if (count == 0) return "";
-  if (count > 1) name += fmt::format(" and {} more packed input(s)", thousands(count - 1));
+  if (count > 1) name += " and " + counted(count - 1, "more packed input");
   return fmt::format("{}: {} bytes, which unpack to {}{}", name, thousands(files), thousands(unpacked),
-                     links > 0 ? fmt::format("; {} link(s) to other files are left out", thousands(links)) : "");
+                     links > 0 ? fmt::format("; left out {} to other files", counted(links, "link")) : "");
 }
 
 std::string JoinedInputs::misnamed_note() const {
@@ -205,7 +204,7 @@ std::string JoinedInputs::misnamed_note() const {
   if (first == inputs_.end()) return "";
   const auto more = std::count_if(first + 1, inputs_.end(), misnamed);
   return fmt::format("{}{}: named like a packed file, but does not begin like one; the bytes are used as they are",
-                     first->path, more > 0 ? fmt::format(" and {} more input(s)", thousands(more)) : "");
+                     first->path, more > 0 ? " and " + counted(more, "more input") : "");
 }
 
 void JoinedInputs::open_next() {

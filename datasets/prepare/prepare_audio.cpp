@@ -30,7 +30,9 @@ using TimeCuts = std::array<double, 2>;
 constexpr double never = std::numeric_limits<double>::infinity();
 
 constexpr TimeCuts whole_in(SplitId split) {
-  return split == SplitId::train ? TimeCuts{never, never} : split == SplitId::valid ? TimeCuts{0, never} : TimeCuts{0, 0};
+  return split == SplitId::train   ? TimeCuts{never, never}
+         : split == SplitId::valid ? TimeCuts{0, never}
+                                   : TimeCuts{0, 0};
 }
 
 struct Track {
@@ -167,8 +169,8 @@ class Clipping {
   }
   void report(const PrepareNote& note) const {
     if (files_ == 0 || !note) return;
-    note(fmt::format("{}: reaches {:.4g} times full scale, the most of {} file(s) that are beyond it and are clipped{}",
-                     loudest_, peak_, thousands(files_),
+    note(fmt::format("{}: reaches {:.4g} times full scale, which is clipped, as in {} in all{}", loudest_, peak_,
+                     counted(files_, "file"),
                      peak_ > 2 ? "; if they hold whole numbers as floats, divide them by full scale first" : ""));
   }
 
@@ -203,8 +205,8 @@ float copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, I
     told = now;
   });
   if (written == 0)
-    throw user_error("{}: has {} sample(s) at {} per second, which are none at --rate {}; leave it out", track.path,
-                     thousands(file->frames()), thousands(file->rate()), thousands(rate));
+    throw user_error("{}: has {} at {} per second, which is none at --rate {}; leave it out", track.path,
+                     counted(file->frames(), "sample"), thousands(file->rate()), thousands(rate));
   for (std::size_t s = 0; s < 3; ++s)
     if (in_split[s] > 0) writer.end_file(static_cast<SplitId>(s));
   writer.add_source({track.path, track.bytes, sha256_of_file(track.path)});
@@ -257,11 +259,11 @@ void divide(std::vector<Track>& tracks, const Copies& copies, const PrepareAudio
   constexpr double near = 0.1;
   for (std::size_t s = 0; s < 3; ++s)
     if (std::abs(shares[s] - rule.fractions()[s]) > near)
-      return output.say(
-          fmt::format("{}: train, valid and test have {:.0f}%, {:.0f}% and {:.0f}% of the duration, because {} file(s) "
-                      "cannot be divided by {}; {}",
-                      config.inputs[0], 100 * shares[0], 100 * shares[1], 100 * shares[2], tracks.size(), rule.text(),
-                      config.cut > 0 ? "cut at fewer seconds" : "--cut SECONDS divides long ones in time"));
+      return output.say(fmt::format(
+          "{}: train, valid and test have {:.0f}%, {:.0f}% and {:.0f}% of the duration, because {} "
+          "cannot be divided by {}; {}",
+          config.inputs[0], 100 * shares[0], 100 * shares[1], 100 * shares[2], counted(std::ssize(tracks), "file"),
+          rule.text(), config.cut > 0 ? "cut at fewer seconds" : "--cut SECONDS divides long ones in time"));
 }
 
 std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& rule, const PrepareOutput& output,
@@ -348,8 +350,8 @@ void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output) 
                      dataset->info().encoding);
   const auto files = dataset->split(config.split);
   if (config.index < 0 || config.index >= files->sequences())
-    throw user_error("{}: has {} file(s) in '{}', but --index is {}; count them from 0", config.dataset,
-                     files->sequences(), config.split, config.index);
+    throw user_error("{}: has {} in '{}', but --index is {}; count them from 0", config.dataset,
+                     counted(files->sequences(), "file"), config.split, config.index);
   std::vector<std::uint8_t> levels(static_cast<std::size_t>(files->length(config.index)));
   files->read(config.index, 0, files->length(config.index), levels.data());
   const FoldersOf folders(output.path);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "launch/commands/commands.h"
 #include "launch/console/json_output.h"
 #include "launch/doctor/doctor_checks.h"
@@ -83,8 +84,9 @@ void run_doctor(const DoctorOptions& o, Session& session) {
                 {"ranks", comm.size()},
                 {"seconds", seconds},
                 {"findings", findings}});
-  if (problems > 0) throw user_error("{} problem(s) found; see above for what to do about each", problems);
-  if (comm.rank() == 0 && !o.json) fmt::print("fit to train: {} rank(s) checked in {:.0f} s\n", comm.size(), seconds);
+  if (problems > 0) throw user_error("{} found; see above for what to do about each", counted(problems, "problem"));
+  if (comm.rank() == 0 && !o.json)
+    fmt::print("fit to train: {} checked in {:.0f} s\n", counted(comm.size(), "rank"), seconds);
 }
 
 }  // namespace

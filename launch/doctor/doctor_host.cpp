@@ -20,6 +20,7 @@
 #include "framework/core/files/disk.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/sha256.h"
+#include "framework/core/text/numbers.h"
 #include "launch/doctor/doctor_checks.h"
 #include "launch/doctor/stopwatch.h"
 
@@ -73,9 +74,9 @@ Finding processors(const Communicator& comm, const std::vector<RankProcessors>& 
   const auto quota = processor_quota();
   const int cores = quota ? std::clamp(static_cast<int>(std::ceil(*quota)), 1, bound) : bound;
   Finding f{"processors", comm.host(),
-            fmt::format("{}{} for {} rank(s) x {} thread(s)", bound,
+            fmt::format("{}{} for {} x {}", bound,
                         cores < bound ? fmt::format(", of which a quota allows {:.3g},", *quota) : "",
-                        comm.local_size(), threads)};
+                        counted(comm.local_size(), "rank"), counted(threads, "thread"))};
   if (crowded || used > cores) {
     f.verdict = Verdict::note;
     f.advice = fmt::format(

@@ -8,6 +8,7 @@
 
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/text/numbers.h"
 #include "launch/doctor/doctor_checks.h"
 
 namespace longstride {
@@ -141,10 +142,12 @@ Finding find_leftovers(const std::string& host, const std::string& shared, const
   find_segments(shared_memory, mapped, traces);
   find_sessions(temporary, mapped, traces);
   if (traces.segments.empty() && traces.sessions.empty()) return {"leftovers", host, "none from dead jobs"};
-  return {"leftovers", host,
-          fmt::format("{} segment(s) in {} and {} folder(s) in {} from dead jobs, {:.1f} MiB", traces.segments.size(),
-                      shared_memory, traces.sessions.size(), temporary, static_cast<double>(traces.bytes) / (1 << 20)),
-          Verdict::note, "no process seen from here uses them: " + command_for(traces)};
+  return {
+      "leftovers", host,
+      fmt::format("{} in {} and {} in {} from dead jobs, {:.1f} MiB", counted(std::ssize(traces.segments), "segment"),
+                  shared_memory, counted(std::ssize(traces.sessions), "folder"), temporary,
+                  static_cast<double>(traces.bytes) / (1 << 20)),
+      Verdict::note, "no process seen from here uses them: " + command_for(traces)};
 }
 
 }  // namespace longstride

@@ -105,7 +105,7 @@ TEST_F(HostLimits, TheDoctorNamesTheGroupAndThreadsFollowTheQuota) {
   const std::string table = text_of(*dir / "doctor.out");
   EXPECT_NE(table.find("7.6 GiB free of 8.0, 0.0 GiB of 0.1 are left in the memory group /job"), std::string::npos)
       << table;
-  EXPECT_NE(table.find(" for 1 rank(s) x 1 thread(s)"), std::string::npos) << table;
+  EXPECT_NE(table.find(" for 1 rank x 1 thread"), std::string::npos) << table;
   const bool limits = std::thread::hardware_concurrency() > 1;
   EXPECT_EQ(table.find(", of which a quota allows 0.5, for") != std::string::npos, limits) << table;
 }

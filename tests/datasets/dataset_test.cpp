@@ -180,7 +180,7 @@ TEST(Dataset, SaysWhatIsWrongWithAFile) {
       {"its kind is 'video'", [](F f) { f.kind("video").splits({10}); }},
       {"format_version 9", [](F f) { f.kind("bytes").number("format_version", 9).splits({10}); }},
       {"no readable dataset 'test'", [](F f) { f.kind("bytes").array("train", {10}).array("valid", {10}); }},
-      {"does not have 1 dimension(s)",
+      {"does not have 1 dimension",
        [](F f) {
          f.kind("bytes").splits({10, 2});
        }},

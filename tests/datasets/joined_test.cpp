@@ -189,8 +189,7 @@ TEST(PrepareCommand, SaysWhichFilesOnlyHaveNamesOfPackedOnes) {
   put_file(folder / "p/empty.xz", {});
   put_file(folder / "p/raw.txt", words(3000, 3));
   const std::string prepare = fmt::format("prepare bytes --force --input {0}/p --output {0}/x.h5", folder.path());
-  const std::string note =
-      folder / "p/a.ZIP and 1 more input(s): named like a packed file, but does not begin like one";
+  const std::string note = folder / "p/a.ZIP and 1 more input: named like a packed file, but does not begin like one";
   const Outcome noted = call(prepare), raw = call(prepare + " --raw");
   EXPECT_EQ(noted.code, 0) << noted.text;
   EXPECT_NE(noted.text.find(note), std::string::npos) << noted.text;
@@ -271,7 +270,7 @@ TEST(PrepareCommand, RefusesInputsThatItCannotJoin) {
       {"{0}/zero", "/zero: is empty"},
       {"{0}/nothing", "/nothing: holds no files"},
       {"{0}/absent {0}/a", "/absent: cannot be found"},
-      {"{0}/a {0}/in --split 1,2,3", "/a and 1 more input(s): has 8,000 bytes, but --split 1,2,3 adds up to 6"},
+      {"{0}/a {0}/in --split 1,2,3", "/a and 1 more input: has 8,000 bytes, but --split 1,2,3 adds up to 6"},
       {"{0}/a {0}/in/b --output {0}/in/b --force", "/in/b: is also the input"},
       {"{0}/in --output {0}/in/b --force", "/in/b: is also the input"},
       {"- --output {0}/a --force < {0}/a", "/a: is also the input"},

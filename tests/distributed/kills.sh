@@ -126,7 +126,7 @@ finish() { # finish RANKS RUN: a run that has reached its end
   local code=0
   [ -z "$pid" ] || wait "$pid" || code=$? # kill_job has waited for one that ended just before the kill
   pid=
-  [ "$code" = 0 ] || { cat job.log; fail "$2 on $1 rank(s) ended with $code by itself, after $done_kills kills"; }
+  [ "$code" = 0 ] || { cat job.log; fail "$2 at $1 ranks ended with $code by itself, after $done_kills kills"; }
   same_bits "whole$1" "$2" "$steps"
   # A kill between the last checkpoint and its copy leaves nothing to resume that would copy it.
   [ "$(last_checkpoint "copies/$2")" != "$steps" ] || same_bits "whole$1" "copies/$2" "$steps"
@@ -143,11 +143,11 @@ kill_and_resume() { # kill_and_resume MODEL RANKS KILLS
   rm -rf "whole$n" "copies/whole$n"
   took=$(milliseconds)
   start "$n" "whole$n"
-  wait "$pid" || { cat job.log; fail "training on $n rank(s)"; }
+  wait "$pid" || { cat job.log; fail "training at $n ranks"; }
   took=$(($(milliseconds) - took))
   while [ "$done_kills" -lt "$wanted" ]; do
     [ "$(milliseconds)" -lt $((began + seconds * 1000)) ] ||
-      fail "$seconds s are over, after $done_kills kills of $wanted on $n rank(s)"
+      fail "$seconds s are over, after $done_kills kills of $wanted at $n ranks"
     aim=any
     [ $((2 * while_saving)) -gt "$done_kills" ] || aim=saving
     start "$n" "$run"

@@ -37,7 +37,7 @@ TEST(MemoryPlan, RefusesWhatDoesNotFitAndNamesTheLargestMicroBatch) {
   ASSERT_GT(bytes(6), bytes(4));
   EXPECT_EQ(refusal(model, whole, bytes(12)), "");
   EXPECT_NE(refusal(model, whole, 0)
-                .find(" GiB of memory per rank are needed for 12 sequence(s) at a time, but only "
+                .find(" GiB of memory per rank are needed for 12 sequences at a time, but only "
                       "0.000 are free here; "),
             std::string::npos);
   EXPECT_NE(refusal(model, whole, bytes(12) - 1).find("the largest train.micro_batch that fits is 6"),

@@ -42,14 +42,11 @@ void PictureDecoding::refuse(const std::string& why) { waiting_.push_back({{}, {
 void PictureDecoding::finish(const std::string& where) {
   pass_on();
   if (!rules_.note) return;
-  if (turned_ > 0)
-    rules_.note(fmt::format("{}: {} picture(s) were turned as their EXIF says", where, thousands(turned_)));
+  if (turned_ > 0) rules_.note(fmt::format("{}: turned {} as EXIF says", where, counted(turned_, "picture")));
   if (rounded_ > 0)
-    rules_.note(
-        fmt::format("{}: {} picture(s) were rounded from 16 to 8 bits per channel", where, thousands(rounded_)));
+    rules_.note(fmt::format("{}: rounded {} from 16 to 8 bits per channel", where, counted(rounded_, "picture")));
   if (cmyk_ > 0)
-    rules_.note(
-        fmt::format("{}: {} picture(s) were converted from CMYK, without a colour profile", where, thousands(cmyk_)));
+    rules_.note(fmt::format("{}: converted {} from CMYK, without a colour profile", where, counted(cmyk_, "picture")));
 }
 
 void PictureDecoding::decode(Waiting& picture) const {

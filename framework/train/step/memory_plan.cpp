@@ -89,10 +89,9 @@ void check_fits(Model& model, const TrainConfig& config, int ranks, const Memory
     advice = fmt::format("the largest train.micro_batch that fits is {}, with {:.3f} GiB", micro, gib(bytes));
     break;
   }
-  throw user_error(
-      "{:.3f} GiB of {}memory per rank are needed for {} sequence(s) at a time, but only {:.3f} are {}; {}",
-      gib(plan.on_device()), shares_host_memory(plan.device) ? "" : "GPU ", batching.micro, gib(*limit.bytes),
-      limit.origin, advice);
+  throw user_error("{:.3f} GiB of {}memory per rank are needed for {} at a time, but only {:.3f} are {}; {}",
+                   gib(plan.on_device()), shares_host_memory(plan.device) ? "" : "GPU ",
+                   counted(batching.micro, "sequence"), gib(*limit.bytes), limit.origin, advice);
 }
 
 }  // namespace longstride

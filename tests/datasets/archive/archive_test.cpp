@@ -95,13 +95,12 @@ TEST(Archives, SayWhatIsLeftOutAsFoldersDo) {
       output.note = [&](const std::string& note) { notes.push_back(note); };
       PrepareImagesConfig config = config_of({folder / form});
       if (refused) {
-        expect_user_error([&] { prepare_images(config, output); },
-                          "2 pictures and 3 other file(s) (2 .gif, 1 .t\\x1bv)");
+        expect_user_error([&] { prepare_images(config, output); }, "2 pictures and 3 other files (2 .gif, 1 .t\\x1bv)");
         config.skip_others = true;
       }
       prepare_images(config, output);
       ASSERT_EQ(notes.size(), 1u);
-      EXPECT_NE(notes[0].find("are left out: 2 .gif"), std::string::npos) << notes[0];
+      EXPECT_NE(notes[0].find("other than pictures: 2 .gif"), std::string::npos) << notes[0];
     }
   }
 }
@@ -131,7 +130,7 @@ TEST(Archives, SayHowManyFilesLaterOnesReplace) {
   output.note = [&](const std::string& note) { notes.push_back(note); };
   prepare_images(config_of({folder / "p.tar"}), output);
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_NE(notes[0].find("1 file(s) are left out, because later ones have their names"), std::string::npos);
+  EXPECT_NE(notes[0].find("left out 1 file, because later ones have their names"), std::string::npos);
   EXPECT_TRUE(whole_split(*Dataset::open(folder / "x.h5"), "train") == pixels);
 }
 
@@ -147,7 +146,7 @@ TEST(Archives, SayHowManyLinksAreLeftOut) {
   output.note = [&](const std::string& note) { notes.push_back(note); };
   prepare_images(config_of({folder / "p.tar"}), output);
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_NE(notes[0].find("p.tar: 2 link(s) to other files are left out"), std::string::npos) << notes[0];
+  EXPECT_NE(notes[0].find("p.tar: left out 2 links to other files"), std::string::npos) << notes[0];
   EXPECT_TRUE(whole_split(*Dataset::open(folder / "x.h5"), "train") == pixels);
 }
 

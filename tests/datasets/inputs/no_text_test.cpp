@@ -105,7 +105,7 @@ TEST(NoText, IsCountedInFoldersAndSeenInCompressedFiles) {
   put_file(folder / "in/a.txt", bytes_of("a few words"));
   put_file(folder / "in/b.png", bytes_of("\x89PNG\r\n\x1a\n"));
   put_file(folder / "in/c.png", bytes_of("\x89PNG\r\n\x1a\n..."));
-  expect_user_error([&] { prepare_bytes({{folder / "in"}}, to(folder / "x.h5")); }, "and 1 more input(s)");
+  expect_user_error([&] { prepare_bytes({{folder / "in"}}, to(folder / "x.h5")); }, "like 1 more input");
   EXPECT_EQ(shell(fmt::format("cd '{}' && gzip in/b.png", folder.path())).code, 0);
   expect_user_error([&] { prepare_bytes({{folder / "in/b.png.gz"}}, to(folder / "x.h5")); }, "begins like PNG");
   prepare_bytes({{folder / "in/b.png.gz"}, "", true}, to(folder / "x.h5"));  // compressed bytes are asked for

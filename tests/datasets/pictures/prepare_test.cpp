@@ -49,9 +49,8 @@ TEST(PrepareImagesCommand, TakesPicturesByTheirContentFromFoldersAndArchives) {
     EXPECT_EQ(outcome.code, 0) << outcome.text;
     EXPECT_TRUE(whole_split(*Dataset::open(folder / "x.h5"), "train") == wanted) << form;
     for (const char* said :
-         {"1 file(s) that are not pictures are left out: 1 .csv", "1 picture(s) were turned as their EXIF says",
-          "; transparency over white", "1 picture(s) were rounded from 16 to 8 bits per channel",
-          "; scaled to 8 x 8 (bicubic, cropped)"})
+         {"left out 1 file other than pictures: 1 .csv", "turned 1 picture as EXIF says", "; transparency over white",
+          "rounded 1 picture from 16 to 8 bits per channel", "; scaled to 8 x 8 (bicubic, cropped)"})
       EXPECT_NE(outcome.text.find(said), std::string::npos) << said << "\n" << outcome.text;
   }
 }
@@ -111,7 +110,7 @@ TEST(PrepareImagesCommand, ListsAllThatItCannotUseAtOnce) {
     const Outcome taken = call(command + " --skip-others");
     EXPECT_EQ(taken.code, 0) << taken.text;
     for (const char* said :
-         {"left out: ", "grey.jpg: is grey;", "6 of 17 pictures are left out", "1 picture(s) were converted from CMYK"})
+         {"left out: ", "grey.jpg: is grey;", "6 of 17 pictures are left out", "converted 1 picture from CMYK"})
       EXPECT_NE(taken.text.find(said), std::string::npos) << said << "\n" << taken.text;
     const auto dataset = Dataset::open(folder / "x.h5");
     std::int64_t left = 0;

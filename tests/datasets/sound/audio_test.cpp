@@ -199,8 +199,8 @@ TEST(PrepareAudio, SaysWhichSamplesAreClipped) {
   write_sound(folder / "p/loud.wav", floats, 8000, 1, {0, 3000, 0});
   prepare_audio(config, output);
   EXPECT_EQ(notes, folder /
-                       "p/loud.wav: reaches 3000 times full scale, the most of 2 file(s) that are beyond it and "
-                       "are clipped; if they hold whole numbers as floats, divide them by full scale first\n");
+                       "p/loud.wav: reaches 3000 times full scale, which is clipped, as in 2 files in all"
+                       "; if they hold whole numbers as floats, divide them by full scale first\n");
 }
 
 TEST(PrepareAudio, ReportsTheSearchOfItsInputs) {
@@ -227,8 +227,8 @@ TEST(PrepareAudio, DecodesBackToSound) {
   const auto heard = read_all(folder / "y.wav");
   ASSERT_EQ(heard.size(), sound.size());
   for (std::size_t i = 0; i < heard.size(); ++i) ASSERT_NEAR(heard[i], sound[i], 0.012);
-  expect_user_error([&] { decode_audio({folder / "x.h5", "train", 1}, to(folder / "z.wav")); }, "has 1 file(s)");
-  expect_user_error([&] { decode_audio({folder / "x.h5", "test", 0}, to(folder / "z.wav")); }, "has 0 file(s)");
+  expect_user_error([&] { decode_audio({folder / "x.h5", "train", 1}, to(folder / "z.wav")); }, "has 1 file in");
+  expect_user_error([&] { decode_audio({folder / "x.h5", "test", 0}, to(folder / "z.wav")); }, "has 0 files in");
   expect_user_error([&] { decode_audio({folder / "x.h5", "tset", 0}, to(folder / "z.wav")); }, "choose train");
   const Outcome other = call(fmt::format("prepare audio --decode {0}/x.h5 --output {0}/z.mp3", folder.path()));
   EXPECT_EQ(other.code, 2);
@@ -283,7 +283,7 @@ TEST(PrepareAudio, RefusesWhatIsNotSound) {
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "nan.wav"}; }), "sample 1 is not a finite number");
   write_wav(folder / "short.wav", {0.5f}, 48000);
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "short.wav"}; }),
-                    "has 1 sample(s) at 48,000 per second, which are none at --rate 12,000; leave it out");
+                    "has 1 sample at 48,000 per second, which is none at --rate 12,000; leave it out");
   for (const int other : {999, 768001}) {
     write_wav(folder / "odd.wav", std::vector<float>(500, 0.1f), other);
     expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "odd.wav"}; }),

@@ -102,7 +102,7 @@ TEST(PrepareAudioCommand, TakesTheSoundOfAFolderAndCountsTheRest) {
   put_file(folder / "music/notes", Bytes(100, 'a'));
   const Outcome outcome = prepare(folder, fmt::format("--input {}/music", folder.path()));
   EXPECT_EQ(outcome.code, 0) << outcome.text;
-  EXPECT_NE(outcome.text.find("2 file(s) that are not sound files are left out: 1 .jpg, 1 without an extension"),
+  EXPECT_NE(outcome.text.find("left out 2 files other than sound files: 1 .jpg, 1 without an extension"),
             std::string::npos)
       << outcome.text;
   EXPECT_EQ(Dataset::open(folder / "x.h5")->sources().size(), static_cast<std::size_t>(taken + 1));
@@ -134,7 +134,7 @@ TEST(PrepareAudioCommand, LeavesOutFilesThatOnlyBeginLikeSound) {
   put_file(folder / "music/flac.txt", Bytes(marker.begin(), marker.end()));
   const Outcome taken = prepare(folder, fmt::format("--input {}/music", folder.path()));
   EXPECT_EQ(taken.code, 0) << taken.text;
-  EXPECT_NE(taken.text.find("4 file(s) that are not sound files are left out: 2 .log, 2 .txt"), std::string::npos)
+  EXPECT_NE(taken.text.find("left out 4 files other than sound files: 2 .log, 2 .txt"), std::string::npos)
       << taken.text;
   EXPECT_EQ(taken.text.find("mpg123"), std::string::npos) << taken.text;
   const Outcome refused = prepare(folder, fmt::format("--input {}/music/rip.log", folder.path()));
@@ -212,7 +212,7 @@ TEST(PrepareAudioCommand, TakesAFolderOfMaestro) {
     }
   const Outcome taken = prepare(folder, "--input " + root);
   EXPECT_EQ(taken.code, 0) << taken.text;
-  EXPECT_NE(taken.text.find("14 file(s) that are not sound files are left out: 1 .csv, 1 .json, 10 .midi, 2 without an "
+  EXPECT_NE(taken.text.find("left out 14 files other than sound files: 1 .csv, 1 .json, 10 .midi, 2 without an "
                             "extension"),
             std::string::npos)
       << taken.text;
@@ -231,13 +231,13 @@ TEST(PrepareAudioCommand, RefusesAMajorityOfOtherFiles) {
   put_file(root + "/b/2.wav.part", Bytes(50, 'x'));
   const Outcome refused = prepare(folder, "--split 0.5,0.5 --input " + root);
   EXPECT_EQ(refused.code, 2);
-  EXPECT_NE(refused.text.find("music: holds 2 sound files and 5 other file(s) (1 .mid, 2 .midi, 1 .part, 1 .txt); "
+  EXPECT_NE(refused.text.find("music: holds 2 sound files and 5 other files (1 .mid, 2 .midi, 1 .part, 1 .txt); "
                               "convert or remove them, or leave them out with --skip-others"),
             std::string::npos)
       << refused.text;
   const Outcome taken = prepare(folder, "--split 0.5,0.5 --skip-others --input " + root);
   EXPECT_EQ(taken.code, 0) << taken.text;
-  EXPECT_NE(taken.text.find("5 file(s) that are not sound files are left out"), std::string::npos) << taken.text;
+  EXPECT_NE(taken.text.find("left out 5 files other than sound files"), std::string::npos) << taken.text;
 }
 
 // Loud, then silent: high columns, then only the axis. Two files have a boundary between them.
