@@ -108,8 +108,9 @@ TEST(DocsCommands, EveryCommandOfTheReadmeAndTheGuideRuns) {
   const TemporaryDirectory dir;
   make_files(dir);
   int ran = 0;
-  for (const char* page : {"README.md", "docs/guide/getting_started.md", "docs/guide/data.md", "docs/guide/recipes.md",
-                           "docs/guide/looking_at_results.md", "docs/guide/fine_tuning.md"})
+  for (const char* page :
+       {"README.md", "docs/guide/getting_started.md", "docs/guide/data.md", "docs/guide/recipes.md",
+        "docs/guide/reproducing.md", "docs/guide/looking_at_results.md", "docs/guide/fine_tuning.md"})
     for (const std::string& command : commands_of(page)) {
       SCOPED_TRACE(toy(command));
       const std::string script =

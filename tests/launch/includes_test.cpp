@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The rooms that a room may include besides itself: docs/develop/architecture.md, "Rooms".
+// The rooms that a room may include besides itself: docs/develop/overview.md, "Rooms".
 const std::map<std::string, std::set<std::string>> may_see = {
     {"kernels", {}},
     {"framework/core", {"kernels"}},
