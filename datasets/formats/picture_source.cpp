@@ -249,7 +249,7 @@ class ArrayFile final : public PictureSource {
       const auto open = [this, entry = member.entry] { return open_member(entry); };
       if (lower_extension(name) == "npz")
         arrays_.emplace_back(
-            [this, open, name = blob_.name() + ":" + name] {
+            [open, name = blob_.name() + ":" + name] {
               return open_npz_pictures([&] { return open_zip_stream(open()); }, name);
             },
             rules);

@@ -105,8 +105,7 @@ class ArchivedFiles {
     if (any_) return head_;
     refuse_document();
     if (const FileFormat known = format_of(head_); known.family != FormatFamily::none)
-      throw user_error("{}: {}; {}, {}", archive_->name(), described(known), remedy_of(known, archive_->member()),
-                       take_any);
+      throw user_error("{}: {}; {}, {}", archive_->name(), described(known), remedy_of(known), take_any);
     return head_;
   }
 

@@ -59,7 +59,9 @@ Copies::Copies(const std::vector<Fingerprint>& files, Duplicates rule,
   }
   if (copies_ > 0 && rule == Duplicates::refuse)
     throw user_error("{}{}; remove it, or allow copies with --duplicates keep or drop", example_,
-                     copies_ > 1 ? fmt::format(", and there are {} more copies", thousands(copies_ - 1)) : "");
+                     copies_ > 1 ? fmt::format(", and there {} {}", copies_ == 2 ? "is" : "are",
+                                               counted(copies_ - 1, "more copy", "more copies"))
+                                 : "");
 }
 
 std::string Copies::note(const char* what) const {

@@ -110,7 +110,7 @@ void JoinedInputs::look_at(const PrepareBytesConfig& config, const PrepareOutput
   const auto& [name, format] = no_text.front();
   throw user_error("{}: {}{}; {}, {}", name, described(format),
                    no_text.size() > 1 ? ", like " + counted(std::ssize(no_text) - 1, "more input") : std::string(),
-                   remedy_of(format, name), take_any);
+                   remedy_of(format), take_any);
 }
 
 std::vector<JoinedInputs::Input> JoinedInputs::list(const std::vector<std::string>& paths) const {

@@ -39,7 +39,8 @@ void Refusals::finish() const {
         "--skip-others:{}",
         name, count_ >= most_refused ? "at least " : "", thousands(count_), kind_, thousands(total_), list());
   if (count_ == total_)
-    throw user_error("{}: cannot be used, and neither can any other of {} {}:{}", name, thousands(total_), kind_,
+    throw user_error("{}: cannot be used{}:{}", name,
+                     total_ == 1 ? "" : fmt::format(", and neither can any other of {} {}", thousands(total_), kind_),
                      list());
   if (!note_) return;
   for (const std::string& why : first_) note_("left out: " + why);

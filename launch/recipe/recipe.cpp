@@ -36,7 +36,7 @@ std::string read_text(const std::string& path, const std::string& prefix) {
   text.resize(static_cast<std::size_t>(in.gcount()));
   const FileFormat format = format_of(text);
   if (format.family == FormatFamily::pointer || format.family == FormatFamily::encoding)
-    throw user_error("{}{}: {}; {}", prefix, printable(path), begins_like(format), remedy_of(format, path));
+    throw user_error("{}{}: {}; {}", prefix, printable(path), begins_like(format), remedy_of(format));
   return text;
 }
 

@@ -58,7 +58,7 @@ std::string now() {
 
 }  // namespace
 
-std::string describe_environment(Device device, int ranks, const std::string& from) {
+std::string describe_environment(Device device, int ranks, const std::string& run_id, const std::string& from) {
   utsname system = {};
   uname(&system);
   const BuildInfo build = build_info();
@@ -81,6 +81,7 @@ std::string describe_environment(Device device, int ranks, const std::string& fr
       {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
       {"host", system.nodename},
       {"began", now()},
+      {"run_id", run_id},
   };
   if (!from.empty()) out["from"] = from;
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";  // a command or a path need not be UTF-8

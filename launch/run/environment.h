@@ -8,6 +8,6 @@ namespace longstride {
 
 // JSON: version, source commit, build, command line and where it was given, device, ranks, machine, start time; and
 // `from`, if it is not empty: the run, step and weights that this run begins with.
-std::string describe_environment(Device device, int ranks, const std::string& from);
+std::string describe_environment(Device device, int ranks, const std::string& run_id, const std::string& from);
 
 }  // namespace longstride

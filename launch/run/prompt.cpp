@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "datasets/formats/byte_input.h"
 #include "datasets/formats/pictures/fit.h"
 #include "datasets/prepare/encode_sound.h"
 #include "framework/core/errors.h"
@@ -71,6 +72,11 @@ Prompt read_prompt(const std::string& path, const SampleForm& form, std::int64_t
   Prompt prompt;
   read_more(in, first_bytes, prompt.bytes);
   const FileFormat format = format_of({reinterpret_cast<const char*>(prompt.bytes.data()), prompt.bytes.size()});
+  if (!standard && format.family == FormatFamily::none)
+    if (const std::string packed = recognised_format(MemoryBlob(name, prompt.bytes.data(), prompt.bytes.size()));
+        !packed.empty())
+      throw user_error("{}: is packed ({}); unpack it first, or give the bytes as they are with --prompt - < {}", name,
+                       packed, name);
   const bool sound = form.kind == DataKind::audio && format.family == FormatFamily::sound;
   prompt.picture = form.geometry.rows > 0 && format.family == FormatFamily::picture;
   if (sound && standard)
@@ -86,7 +92,7 @@ Prompt read_prompt(const std::string& path, const SampleForm& form, std::int64_t
   if (format.family != FormatFamily::none && !standard)
     throw user_error("{}: {}, and the model was trained on {}; {}, or give the bytes as they are with --prompt - < {}",
                      name, begins_like(format), content_of(form.kind),
-                     note ? remedy_of(format, name) : std::string("choose such a file"), name);
+                     note ? remedy_of(format) : std::string("choose such a file"), name);
   prompt.bytes.resize(std::min(prompt.bytes.size(), static_cast<std::size_t>(most) + 1));
   return prompt;
 }

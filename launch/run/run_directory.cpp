@@ -10,6 +10,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint.h"
+#include "framework/train/checkpoint/run_id.h"
 #include "framework/train/step/step_work.h"
 #include "launch/recipe/settings_tree.h"
 #include "launch/run/run_data.h"
@@ -145,6 +146,7 @@ std::string LoadedRun::weights_text() const {
 }
 
 LoadedRun load_run(const std::string& run, const std::string& weights, const CheckpointChoice& choice) {
+  static_cast<void>(id_of_run(run, ""));  // refuses checkpoints of two runs
   const CheckpointState state = read_state(run, choice, false);
   LoadedRun loaded;
   loaded.recipe = recipe_of_run(state.recipe, run + "/recipe.yaml");

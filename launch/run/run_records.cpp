@@ -7,6 +7,7 @@
 
 #include "framework/core/files/files.h"
 #include "framework/core/files/inside.h"
+#include "framework/core/text/json.h"
 
 namespace longstride {
 namespace {
@@ -47,6 +48,15 @@ void record_start(const std::string& run, const std::string& recipe, const std::
 
 std::string newest_record(const std::string& run, const std::string& name) {
   return record_path(run, name, std::max(1, newest_number(run, name, starts(run))));
+}
+
+Beginning recorded_beginning(const std::string& run) {
+  const int number = newest_number(run, environment_name, starts(run));
+  if (number == 0) return {};
+  const nlohmann::json environment = parse_json(read_at_most(record_path(run, environment_name, number)));
+  if (!environment.is_object() || !environment.contains("run_id") || !environment["run_id"].is_string())
+    return {true, ""};
+  return {true, environment["run_id"].get<std::string>()};
 }
 
 void check_records(const std::string& run) {

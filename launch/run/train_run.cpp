@@ -163,7 +163,7 @@ std::string prepare_places(RunPlaces& places, const TrainRequest& request, const
     remove_older_pictures(places.run);
     return draw_run_id();
   }
-  const std::string id = id_of_run(places.run, places.mirror);
+  const std::string id = id_of_run(places.run, places.mirror, recorded_beginning(places.run));
   const auto accept = [&](const std::string& place) {
     list_changes(changes_since_checkpoint(place, request.recipe, data), request.accept_changes, places.run);
   };
@@ -286,7 +286,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
     setup.record = record_of(*dataset);
     setup.run_id = prepare_places(places, request, setup.record);
     record_start(request.run, recipe.resolved,
-                 describe_environment(request.device, session.comm->size(), setup.began_from));
+                 describe_environment(request.device, session.comm->size(), setup.run_id, setup.began_from));
     setup.check_lock = [&places] { places.run_lock->check(); };
     setup.check_mirror = [&places] { check_mirror(places); };  // losing a mirror is only a warning
   }

@@ -100,6 +100,8 @@ TEST(Prompts, OfTextAreText) {
                                         "a\0b\0",
                                         6));
   expect_refused(dir, {"sample", "run", "--prompt", "a.txt"}, "iconv -f UTF-16");
+  write_text(dir / "a.gz", std::string("\x1f\x8b\x08\0\0\0\0\0\0\3", 10));
+  expect_refused(dir, {"sample", "run", "--prompt", "a.gz"}, "a.gz: is packed (gzip); unpack it first");
   expect_refused(dir, {"sample", "run", "--given", "8"}, "--given is 8, but there is nothing that it is taken from");
   expect_refused(dir, {"sample", "run", "--prompt-text", "four", "--given", "8"}, "has 4 bytes; give fewer");
   EXPECT_TRUE(run_command({"sample", "run", "--prompt-text", "abcdefghij", "--given", "4", "--seed", "2"}, dir.path())

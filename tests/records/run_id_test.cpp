@@ -17,7 +17,8 @@ using Json = nlohmann::json;
 using Steps = std::vector<std::int64_t>;
 using Arguments = std::vector<std::string>;
 
-const std::string mirrored = "steps: 4, global_batch: 2, lr: 1.0e-3, warmup: 1, checkpoint_every: 2, evaluate_windows: 1";
+const std::string mirrored =
+    "steps: 4, global_batch: 2, lr: 1.0e-3, warmup: 1, checkpoint_every: 2, evaluate_windows: 1";
 
 class RunId : public ::testing::Test {
  protected:
@@ -93,6 +94,37 @@ TEST_F(RunId, AMirrorWithOtherSettingsIsRefusedBeforeAnythingIsCopied) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("train.lr was 0.001 and is 0.002"), std::string::npos) << result.err;
   EXPECT_EQ(steps("d/x"), Steps{2});
+}
+
+// Its id is in the records of its start: it may have been killed before its first checkpoint.
+TEST_F(RunId, ARunThatHasBegunTakesNoMirrorOfAnother) {
+  run_well("e/x", {"--set", "train.mirror=me"});
+  run_well("f/x", {"--set", "train.steps=2"});
+  fs::remove_all(*dir / "f/x/checkpoints");
+  const CommandResult result = run("f/x", {"--set", "train.mirror=me", "--resume-changed"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("me/x: holds checkpoints of another run than f/x"), std::string::npos) << result.err;
+  EXPECT_TRUE(steps("f/x").empty());
+}
+
+TEST_F(RunId, CheckpointsOfTwoRunsAreNotScored) {
+  run_well("g");
+  run_well("h", {"--set", "train.steps=2"});
+  fs::copy(*dir / "g/checkpoints/step-00000004", *dir / "h/checkpoints/step-00000004", fs::copy_options::recursive);
+  for (const char* command : {"eval", "sample"}) {
+    const CommandResult result = run_command({command, "h"}, dir->path());
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("h: its checkpoints of steps 2 and 4 are of two runs"), std::string::npos) << result.err;
+  }
+}
+
+// A huge state.json is no reason to read it.
+TEST_F(RunId, IsReadFromFilesOfOurSizes) {
+  run_well("huge");
+  fs::resize_file(state_of("huge", 4), std::uintmax_t{6} << 30);
+  const CommandResult result = run("huge", {"--resume", "--set", "train.steps=4"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("the checkpoint of step 4 is skipped"), std::string::npos) << result.err;
 }
 
 TEST_F(RunId, ARunOfBeforeGetsOneWhenItIsResumed) {

@@ -28,8 +28,7 @@ Picture decode_picture(const std::uint8_t* bytes, std::size_t count, const std::
   if (format == "JPEG") return read_jpeg(bytes, count, name);
   if (format == "WebP") return read_webp(bytes, count, name);
   const FileFormat known = format_of({reinterpret_cast<const char*>(bytes), std::min(count, first_bytes)});
-  if (known.family == FormatFamily::pointer)
-    throw user_error("{}: {}; {}", name, described(known), remedy_of(known, name));
+  if (known.family == FormatFamily::pointer) throw user_error("{}: {}; {}", name, described(known), remedy_of(known));
   throw user_error("{}: is not a PNG, JPEG or WebP file, judging by its first bytes; replace or remove it", name);
 }
 

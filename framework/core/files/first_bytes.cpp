@@ -1,6 +1,7 @@
 #include "framework/core/files/first_bytes.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "framework/core/text/printable.h"
 
@@ -146,8 +147,13 @@ FileFormat format_of(std::string_view first) {
   if (is_safetensors(first)) return {other, "safetensors"};
   for (const std::size_t size : {2, 4})
     for (const std::size_t letter : {std::size_t{0}, size - 1})
-      if (is_spaced_text(first, size, letter)) return {encoding, size == 2 ? "UTF-16" : "UTF-32"};
+      if (is_spaced_text(first, size, letter))
+        return {encoding, size == 2 ? (letter == 0 ? "UTF-16LE" : "UTF-16BE") : letter == 0 ? "UTF-32LE" : "UTF-32BE"};
   return {};
+}
+
+bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 std::string begins_like(const FileFormat& format) {
@@ -161,18 +167,22 @@ std::string described(const FileFormat& format) {
   return begins_like(format) + (text ? "" : ", which is no text");
 }
 
-std::string remedy_of(const FileFormat& format, const std::string& name) {
+std::string remedy_of(const FileFormat& format) {
   switch (format.family) {
     case none:
       return "";
     case pointer:
       return format.name == "Git-LFS"sv ? "fetch the file with `git lfs pull`" : "fetch the file with `git annex get`";
     case encoding:
-      return fmt::format("convert it with `iconv -f {} -t UTF-8 {}`", format.name, name);
+      return fmt::format("convert it with `iconv -f {} -t UTF-8 < OLD > NEW`", format.name);
     case picture:
-      return "prepare pictures with `longstride prepare images`";
+      return is_any_of(format.name, {"PNG", "JPEG", "WebP"})
+                 ? "prepare pictures with `longstride prepare images`"
+                 : "convert pictures to PNG for `longstride prepare images`";
     case sound:
-      return "prepare sound with `longstride prepare audio`";
+      if (format.name == "MIDI"sv) return "it holds notes; render them to WAV for `longstride prepare audio`";
+      return format.name == "M4A"sv ? "convert sound to WAV for `longstride prepare audio`"
+                                    : "prepare sound with `longstride prepare audio`";
     case document:
       return fmt::format("extract its text first, as with `{}`", format.name == "PDF"sv ? "pdftotext" : "pandoc");
     case other:
@@ -188,7 +198,7 @@ void refuse_pointer(const InputFile& file) {
   file.read(0, whole.data(), whole.size());
   const FileFormat format = format_of(whole);
   if (format.family == pointer)
-    throw user_error("{}: {}; {}", printable(file.path()), described(format), remedy_of(format, file.path()));
+    throw user_error("{}: {}; {}", printable(file.path()), described(format), remedy_of(format));
 }
 
 }  // namespace longstride

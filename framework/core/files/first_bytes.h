@@ -34,7 +34,7 @@ std::string begins_like(const FileFormat& format);
 // The same, and that it is no text.
 std::string described(const FileFormat& format);
 // What to do instead of reading it as text: "fetch the file with `git lfs pull`".
-std::string remedy_of(const FileFormat& format, const std::string& name);
+std::string remedy_of(const FileFormat& format);
 
 // UserError if the file is a pointer. Reads only files as short as pointers are.
 void refuse_pointer(const InputFile& file);

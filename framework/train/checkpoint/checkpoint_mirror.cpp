@@ -7,6 +7,7 @@
 
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/files/inside.h"
 #include "framework/core/files/sha256.h"
 #include "framework/train/checkpoint/checkpoint_files.h"
 #include "framework/train/checkpoint/checkpoint_state.h"
@@ -37,8 +38,8 @@ void copy_file(const std::string& from, const std::string& to, const FileDigest&
 void copy_checkpoint(const std::string& from, std::int64_t step, const std::string& to,
                      const std::function<void()>& check = {}) {
   if (check) check();
-  const std::string source = checkpoint_directory(from, step), state_path = source + "/" + checkpoint_names::state;
-  const std::string state = read_file(state_path);
+  const std::string source = checkpoint_directory(from, step), state_path = inside(source, checkpoint_names::state);
+  const std::string state = read_at_most(state_path);
   const CheckpointManifest manifest = parse_manifest(state, state_path);
   const auto directory = begin_checkpoint(to, step);
   for (const auto& [name, digest] : manifest.files)
@@ -68,8 +69,8 @@ void restore_best(const std::string& run, const std::string& mirror, std::int64_
 
 void mirror_checkpoint(const std::string& run, std::int64_t step, const std::string& mirror, std::int64_t keep,
                        bool keep_best, const std::function<void()>& check) {
-  const std::string path = checkpoint_directory(run, step) + "/" + checkpoint_names::state;
-  if (holds_other_run(mirror, parse_manifest(read_file(path), path).state.run_id))
+  const std::string path = inside(checkpoint_directory(run, step), checkpoint_names::state);
+  if (holds_other_run(mirror, parse_manifest(read_at_most(path), path).state.run_id))
     throw user_error("{}: holds checkpoints of another run; choose another folder with train.mirror", mirror);
   copy_checkpoint(run, step, mirror, check);
   if (const auto best = keep_best ? best_step(run, step) : std::nullopt; best && !holds(mirror, *best)) try {

@@ -11,10 +11,17 @@ std::string draw_run_id();
 // False if one of them is empty.
 bool of_different_runs(const std::string& a, const std::string& b);
 
+// What a run's own records say of its starts, before it has a checkpoint.
+struct Beginning {
+  bool recorded = false;  // it has begun
+  std::string id;         // empty: with a version that drew none
+};
+
 // The id of the run whose checkpoints `run`, or else `mirror`, holds; empty if they have none. Reads every state.json
 // and skips those that cannot be read. UserError if there are checkpoints of two runs. Those without an id may belong
-// to the run, unless they are a mirror's and later than the run's first with an id: those would have one.
-std::string id_of_run(const std::string& run, const std::string& mirror);
+// to the run, unless they are a mirror's and later than the run's first with an id: those would have one. A run that
+// has begun takes no id from a mirror, one that is lost does.
+std::string id_of_run(const std::string& run, const std::string& mirror, const Beginning& beginning = {});
 
 // Whether the newest checkpoint of `mirror` whose state.json has an id is of another run.
 bool holds_other_run(const std::string& mirror, const std::string& run_id);

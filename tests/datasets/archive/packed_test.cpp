@@ -325,7 +325,7 @@ TEST(PackedInputs, LoseNoFileToAChangedByteOfAZip) {
         try {
           const Packing packing = packing_of(blob);
           if (!packing.archive) continue;  // the first bytes are no zip archive's any more, so these are its bytes
-          found.resize(static_cast<std::size_t>(content_size(blob, packing).bytes));
+          found.resize(static_cast<std::size_t>(content_size(blob, packing, true).bytes));
           open_content(blob, packing)->read(found.data(), found.size());
         } catch (const UserError&) {
           continue;

@@ -56,8 +56,8 @@ const Known known[] = {
     {"git-annex", "/annex/objects/SHA256E-s12--ab.txt\n"},
     {"UTF-16", utf16("A few words", false, true)},
     {"UTF-16", utf16("A few words", true, true)},
-    {"UTF-16", utf16("Words without a mark", false, false)},
-    {"UTF-16", utf16("Words without a mark", true, false)},
+    {"UTF-16LE", utf16("Words without a mark", false, false)},
+    {"UTF-16BE", utf16("Words without a mark", true, false)},
     {"UTF-32", "\xff\xfe\0\0A\0\0\0"s},
 };
 
@@ -65,7 +65,8 @@ TEST(NoText, IsRefusedByNameUnlessAnyIsTaken) {
   const Folder folder;
   for (const Known& format : known) {
     const Bytes file = bytes_of(format.first + std::string(64, 'x'));
-    const bool rest_counts = format.first.find(" mark") != std::string::npos || format.name == "UTF-16"s;
+    const bool rest_counts =
+        format.first.find(" mark") != std::string::npos || std::string(format.name).starts_with("UTF-16");
     put_file(folder / "x", rest_counts ? bytes_of(format.first + format.first.substr(2)) : file);
     for (const bool raw : {false, true})
       expect_user_error([&] { prepare_bytes({{folder / "x"}, "", raw}, to(folder / "x.h5")); }, format.name);
@@ -85,7 +86,10 @@ TEST(NoText, NamesTheRemedy) {
   };
   refused(pointer, "git lfs pull");
   refused(utf16("A few words", false, true), "iconv -f UTF-16 -t UTF-8");
-  refused("\x89PNG\r\n\x1a\n", "longstride prepare images");
+  refused(utf16("Words without a mark", true, false), "iconv -f UTF-16BE -t UTF-8 < OLD > NEW");
+  refused("\x89PNG\r\n\x1a\n", "; prepare pictures with `longstride prepare images`");
+  refused("II*\0\x08\0\0\0"s, "convert pictures to PNG");
+  refused("MThd\0\0\0\x06"s, "it holds notes; render them to WAV");
   refused("OggS\0\x02"s, "longstride prepare audio");
   refused("%PDF-1.7\n", "pdftotext");
 }
