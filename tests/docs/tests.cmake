@@ -66,6 +66,11 @@ file(GLOB tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURC
 longstride_page_test(adding_a_pattern LINK longstride_models yaml-cpp
   SOURCES ${sources} ${recipes} ${tests} tests/kernels/attention_test.cpp tests/docs/dilated_test.cpp)
 
+set(folder framework/mixers/average)
+longstride_page_test(adding_a_mixer LINK longstride_models yaml-cpp
+  SOURCES ${recipes} ${folder}/facts.cpp ${folder}/mixer.cpp ${folder}/schema.cpp tests/mixers/average_test.cpp
+    tests/models/average_decoder_test.cpp tests/docs/average_test.cpp)
+
 set(sources kernels/gate/gate_cpu.cpp tests/ops/gate_test.cpp)
 if(LONGSTRIDE_CUDA)
   list(APPEND sources kernels/gate/gate_cuda.cu)
