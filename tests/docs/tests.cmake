@@ -1,8 +1,10 @@
 # Tests the pages of docs/develop: their changes are made in a copy of the files that they touch, and what depends on
 # these is compiled and tested. The tests build it, but `all` does not.
 #
-# longstride_page_test(name sources...): sources are files of the project, which NAME.md may change.
+# longstride_page_test(name SOURCES file ... [LINK library ...]): files of the project, which NAME.md may change, and
+# what they need besides longstride_ops.
 function(longstride_page_test name)
+  cmake_parse_arguments(PAGE "" "" "SOURCES;LINK" ${ARGN})
   set(page ${PROJECT_SOURCE_DIR}/docs/develop/${name}.md)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/${name})
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page})
@@ -23,7 +25,7 @@ function(longstride_page_test name)
     COMMAND ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/apply_page.sh ${page} ${PROJECT_SOURCE_DIR} ${folder}
     DEPENDS ${page} ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/apply_page.sh ${originals} VERBATIM)
   set(paths)
-  foreach(source ${ARGN})
+  foreach(source ${PAGE_SOURCES})
     if(source IN_LIST changed)
       list(APPEND paths ${folder}/${source})
     else()
@@ -33,7 +35,7 @@ function(longstride_page_test name)
   add_executable(test_${name} EXCLUDE_FROM_ALL ${paths})
   longstride_flags(test_${name})
   target_include_directories(test_${name} BEFORE PRIVATE ${folder})
-  target_link_libraries(test_${name} PRIVATE longstride_ops GTest::gtest GTest::gtest_main)
+  target_link_libraries(test_${name} PRIVATE ${PAGE_LINK} longstride_ops GTest::gtest GTest::gtest_main)
   add_test(NAME ${name}.build COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target test_${name})
   add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1)
   set_tests_properties(${name}.build ${name} PROPERTIES LABELS slow TIMEOUT 600)
@@ -41,24 +43,36 @@ function(longstride_page_test name)
   set_tests_properties(${name} PROPERTIES FIXTURES_REQUIRED ${name})
 endfunction()
 
-# What the page changes or tests: attention on the CPU with its tests, and the recipe parser with its messages. The rest
-# comes from the libraries, which do not have the changes. All of framework/models is here, since LONGSTRIDE_UNITY joins
-# its files: the linker would take those of the library together with the one that is missing.
-file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/kernels/attention/pattern/*.cpp
-  ${PROJECT_SOURCE_DIR}/kernels/attention/cpu/*.cpp ${PROJECT_SOURCE_DIR}/kernels/attention/decode/*.cpp
-  ${PROJECT_SOURCE_DIR}/tests/kernels/attention_*_test.cpp ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp
-  ${PROJECT_SOURCE_DIR}/framework/models/*.cpp ${PROJECT_SOURCE_DIR}/framework/models/decoder/*.cpp)
-list(FILTER sources EXCLUDE REGEX "_(cuda|bench)\\.cpp$")
-if(NOT LONGSTRIDE_CUDA)
-  list(APPEND sources framework/models/decoder/generate/no_cuda.cpp)
-endif()
-list(APPEND sources tests/kernels/attention_test.cpp framework/train/stages.cpp tests/recipe/recipe_errors_test.cpp
-  tests/docs/dilated_test.cpp)
-longstride_page_test(adding_a_pattern ${sources})
-target_link_libraries(test_adding_a_pattern PRIVATE longstride_models yaml-cpp)
+# What the pages of patterns and mixers change and test are whole rooms: LONGSTRIDE_UNITY joins their files, so the linker
+# would take those of the library together with the one that is missing. The rest comes from the libraries, which do not
+# have the changes.
+function(longstride_room_sources out)
+  list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE folders)
+  list(TRANSFORM folders APPEND /*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${folders})
+  list(FILTER sources EXCLUDE REGEX "_(cuda|bench)\\.cpp$")
+  if(LONGSTRIDE_CUDA)
+    list(FILTER sources EXCLUDE REGEX "/no_cuda\\.cpp$")
+  endif()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+longstride_room_sources(recipes framework/mixers launch/recipe)
+list(APPEND recipes framework/train/stages.cpp tests/recipe/recipe_errors_test.cpp)
+
+# Attention on the CPU with its tests, and its keys.
+longstride_room_sources(sources kernels/attention/pattern kernels/attention/cpu kernels/attention/decode)
+file(GLOB tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests/kernels/attention_*_test.cpp)
+longstride_page_test(adding_a_pattern LINK longstride_models yaml-cpp
+  SOURCES ${sources} ${recipes} ${tests} tests/kernels/attention_test.cpp tests/docs/dilated_test.cpp)
+
+set(folder framework/mixers/average)
+longstride_page_test(adding_a_mixer LINK longstride_models yaml-cpp
+  SOURCES ${recipes} ${folder}/facts.cpp ${folder}/mixer.cpp ${folder}/schema.cpp tests/mixers/average_test.cpp
+    tests/models/average_decoder_test.cpp tests/docs/average_test.cpp)
 
 set(sources kernels/gate/gate_cpu.cpp tests/ops/gate_test.cpp)
 if(LONGSTRIDE_CUDA)
   list(APPEND sources kernels/gate/gate_cuda.cu)
 endif()
-longstride_page_test(adding_an_op ${sources})
+longstride_page_test(adding_an_op SOURCES ${sources})

@@ -14,7 +14,8 @@ std::string error_of(const std::string& text) {
 }
 
 struct Edit {
-  const char *from, *to, *error;
+  const char *from, *to;
+  std::string error;
 };
 
 // The same, in the place of its attention, which begins at line 8.
@@ -26,7 +27,7 @@ const Edit mixers[] = {
     {attention, "  mixers: [5]",
      "r.yaml:8: an entry of model.mixers is 5, but must be a map of keys and values, or a list of them"},
     {attention, "  mixers: [{kind: atention, integration: merged, parts: [dense], stride: 8}]",
-     "r.yaml:8: model.mixers.0.kind is atention, but must be attention or distance; did you mean 'attention'?"},
+     "r.yaml:8: model.mixers.0.kind is atention, but must be " + allowed_mixers() + "; did you mean 'attention'?"},
     {attention, "  mixers: [{kind: attention, parts: [dense], stride: 8, integration: merged, memory: {length: 64}}]",
      "r.yaml:8: unknown key 'memory' in model.mixers.0; choose from layers, heads, kind, integration, parts, stride, "
      "window, summary, distinct_heads, summary_inclusive"},

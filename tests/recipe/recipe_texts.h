@@ -131,6 +131,13 @@ inline std::string allowed_parts() {
   return all;
 }
 
+// The kinds that an entry of `model.mixers` may have, likewise.
+inline std::string allowed_mixers() {
+  std::string all;
+  for (const MixerKind& kind : mixer_kinds()) all += (all.empty() ? "" : " or ") + std::string(kind()->kind());
+  return all;
+}
+
 // `text` with the first `from` replaced.
 inline std::string edited(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);

@@ -168,9 +168,9 @@ std::int64_t DecoderConfig::pattern_stride() const {
 }
 
 bool DecoderConfig::remembers() const {
-  DecoderConfig own = *this;
-  for (const auto& [_, remembered] : own.with_distances())
-    if (remembered->length > 0) return true;
+  for (const MixerEntry& entry : entries())
+    for (const MixerItem& item : entry.beside)
+      if (item.config().remembers()) return true;
   return false;
 }
 
