@@ -331,6 +331,9 @@ void apply_override(Setting& root, const std::string& assignment) {
   Setting* at = &root;
   std::string rest = assignment.substr(0, equals);
   for (;;) {
+    if (at->kind == Setting::Kind::list)
+      throw user_error("{}: '{}' is within a list, which --set sets whole, as in --set 'KEY=[..]'; or change the file",
+                       where, rest);
     if (at->kind != Setting::Kind::map && at->kind != Setting::Kind::null)
       throw user_error(
           "{}: '{}' is a key below a value that has no keys; name a key of a section, as in --set "

@@ -48,6 +48,27 @@ TEST(Mixers, AnInterleavedPatternCountsItsOwnLayers) {
   EXPECT_EQ(mixes(toy).mixer(2).kind(0), "column");
 }
 
+// What one mixer lacks is neither changed nor a mistake while another has it.
+TEST(Mixers, AnEvaluationChangesTheMemoriesThatThereAre) {
+  MixedToy trained = many_memories_toy();
+  const auto before = trained.with_distances();
+  std::int64_t length = 0, compressed = 0;
+  for (const auto& [d, m] : before)
+    length = std::max(length, m->length), compressed = std::max(compressed, m->compressed);
+  EXPECT_EQ(trained.evaluated_memory().length, length);
+  EXPECT_EQ(trained.evaluated_memory().compressed, compressed);
+  EvaluatedMemory longer;
+  longer.length = 4 * trained.context;
+  longer.compressed = 2 * compressed;
+  const auto changed = std::dynamic_pointer_cast<DecoderConfig>(trained.with_memory(longer));
+  const auto after = changed->with_distances();
+  ASSERT_EQ(after.size(), before.size());
+  for (std::size_t k = 0; k < after.size(); ++k) {
+    EXPECT_EQ(after[k].memory->length, before[k].memory->length > 0 ? 4 * trained.context : 0);
+    EXPECT_EQ(after[k].memory->compressed, 2 * (before[k].memory->compressed > 0 ? compressed : 0));
+  }
+}
+
 // Bytes before the reach change no loss, and one at it does.
 TEST(Mixers, ReachThroughTheMemoriesOfOtherLayers) {
   const MixedToy config = Toys<MixedToy>::without_dropout(alternating_toy());

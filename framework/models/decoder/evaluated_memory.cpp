@@ -91,33 +91,36 @@ void check_distances(const DecoderConfig& m, const DistanceConfig& d, const Memo
 
 }  // namespace
 
-// Of the first mixer that has any.
+// The longest of all mixers.
 EvaluatedMemory DecoderConfig::evaluated_memory() const {
   DecoderConfig own = *this;
-  const std::vector<WithDistance> all = own.with_distances();
-  if (all.empty()) return {};
-  const auto& [d, m] = all.front();
-  EvaluatedMemory out{m->length, {}};
-  if (m->compressed > 0) out.compressed = m->compressed;
-  if (d->clamp > 0)
-    out.clamp = d->clamp;
-  else if (d->table != DistanceTable::none && d->distances > 0)
-    out.clamp = d->last_distance();
-  out.same_length =
-      std::any_of(all.begin(), all.end(), [](const WithDistance& w) { return w.distance->longest_window > 0; });
+  EvaluatedMemory out;
+  for (const auto& [d, m] : own.with_distances()) {
+    out.length = std::max(out.length.value_or(0), m->length);
+    if (m->compressed > 0) out.compressed = std::max(out.compressed.value_or(0), m->compressed);
+    if (d->clamp > 0)
+      out.clamp = std::max(out.clamp.value_or(0), d->clamp);
+    else if (d->table != DistanceTable::none && d->distances > 0)
+      out.clamp = std::max(out.clamp.value_or(0), d->last_distance());
+    out.same_length = out.same_length || d->longest_window > 0;
+  }
   return out;
 }
 
+// What one mixer cannot have is no mistake while another can.
 std::shared_ptr<ModelConfig> DecoderConfig::with_memory(const EvaluatedMemory& changed) const {
   auto config = std::make_shared<DecoderConfig>(*this);
   const std::vector<WithDistance> all = config->with_distances();
   if (all.empty()) return ModelConfig::with_memory(changed);
-  const bool remembering = remembers();
+  const auto any = [&](auto has) { return std::any_of(all.begin(), all.end(), has); };
+  const bool remembering = any([](const WithDistance& w) { return w.memory->length > 0; });
+  const bool compressing = any([](const WithDistance& w) { return w.memory->compressed > 0; });
+  const bool tabled = any([](const WithDistance& w) { return w.distance->table != DistanceTable::none; });
   for (const auto& [d, m] : all) {
     const MemoryConfig trained = *m;
-    if (changed.clamp) set_clamp(*d, *changed.clamp);
-    if (remembering && m->length == 0) continue;  // other layers do
-    if (changed.compressed) set_compressed(*m, context, *changed.compressed);
+    if (changed.clamp && (!tabled || d->table != DistanceTable::none)) set_clamp(*d, *changed.clamp);
+    if (remembering && m->length == 0) continue;
+    if (changed.compressed && (!compressing || m->compressed > 0)) set_compressed(*m, context, *changed.compressed);
     if (changed.length) set_length(*m, context, *changed.length);
     if (changed.same_length) set_same_length(*d, *m);
     check_distances(*this, *d, trained, *m);

@@ -91,7 +91,7 @@ void check_mechanism(SettingsChecker& check, const DecoderConfig& m) {
            check.none_in({"model.attention", "model.distance", "model.mixers"}))
     check.refuse("model",
                  "model has neither attention nor distance, but must have one of them: a pattern of the paper, or "
-                 "attention with a distance term");
+                 "attention with a distance term; or mixers, a list of both");
   if (m.memory.length == 0 || m.distance.given || !check.none_in({"model.memory", "model.mixers"})) return;
   check.refuse("model.memory", "{}",
                m.mixers.empty() ? "model.memory is read by attention with model.distance, which this recipe lacks; "
@@ -107,8 +107,9 @@ void check_deviations(SettingsChecker& check, DecoderConfig m) {
     return;
   check.refuse("model.init_deviations.distance_table",
                "model.init_deviations.distance_table is {}, but this model has no learned table of distances; remove "
-               "it, or set model.distance.table: learned",
-               m.init_deviations.distance_table);
+               "it, or set {}: learned",
+               m.init_deviations.distance_table,
+               m.mixers.empty() ? "model.distance.table" : "table in an entry of model.mixers");
 }
 
 // Position tables follow the stride of a pattern.

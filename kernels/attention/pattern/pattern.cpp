@@ -76,7 +76,7 @@ std::string problem_of(const PatternConfig& pattern, std::int64_t heads, std::in
            ", but must be a positive number of keys, or 0 for stride + 1";
   if (pattern.integration == Integration::multihead && static_cast<std::int64_t>(pattern.parts.size()) > heads)
     return "attention.parts lists " + std::to_string(pattern.parts.size()) + " parts, but multihead has only " +
-           std::to_string(heads) + " heads to give them to";
+           std::to_string(heads) + (heads == 1 ? " head" : " heads") + " to give them to";
   if (pattern.integration == Integration::merged) {
     const std::string problem = merge_problem(pattern);
     if (!problem.empty()) return problem;
