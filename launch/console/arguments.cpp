@@ -121,7 +121,8 @@ std::string not_empty(std::string& text, bool positional) {
 void take_brackets_as_they_are(CLI::Option& option) {
   if (!option.get_allow_extra_args() || option.get_positional()) return;
   constexpr int no_limit = 1 << 20;
-  option.expected(1, no_limit)->allow_extra_args(false)->type_name(option.get_type_name() + " ...");
+  const std::string type = option.get_type_name();  // with the names of its checks, which help adds again
+  option.expected(1, no_limit)->allow_extra_args(false)->type_name(type.substr(0, type.find(':')) + " ...");
 }
 
 }  // namespace

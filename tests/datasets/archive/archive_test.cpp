@@ -83,7 +83,8 @@ TEST(Archives, DividesAFolderAndItsArchivesAlike) {
 TEST(Archives, SayWhatIsLeftOutAsFoldersDo) {
   const Folder folder;
   const Bytes png = encode_png(side, side, random_bytes(picture, 9), {});
-  NamedFiles files = {{"a.png", png}, {"b.png", png}, {"c.GIF", {1}}, {"d.gif", {1}}};
+  const Bytes other = encode_png(side, side, random_bytes(picture, 10), {});
+  NamedFiles files = {{"a.png", png}, {"b.png", other}, {"c.GIF", {1}}, {"d.gif", {1}}};
   for (const bool refused : {false, true}) {
     if (refused) files.emplace_back("labels\x1b[2J.t\x1bv", Bytes{1});
     std::filesystem::remove_all(folder / "p");

@@ -155,8 +155,8 @@ TEST(PrepareAudioCommand, SaysHowToConvertSoundOfOtherKinds) {
   const Folder folder;
   const std::string root = folder / "music";
   std::filesystem::create_directories(root);
-  for (const char* name : {"1", "2"})
-    write_wav(fmt::format("{}/{}.wav", root, name), std::vector<float>(4410, 0.1F), 44100);
+  for (const int name : {1, 2})
+    write_wav(fmt::format("{}/{}.wav", root, name), std::vector<float>(4410, 0.1F * static_cast<float>(name)), 44100);
   put_file(root + "/3.m4a", {0, 0, 0, 32, 'f', 't', 'y', 'p', 'M', '4', 'A', ' ', 0, 0, 0, 0});
   const std::string sentence = fmt::format(
       "music/3.m4a: MPEG-4 (such as M4A) is not read here; convert it first: ffmpeg -i '{0}/3.m4a' '{0}/3.flac'", root);
