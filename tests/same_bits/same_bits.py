@@ -223,7 +223,7 @@ def report(name, old, new):
 
 def checksums(path):
     lines = pathlib.Path(path).read_text().splitlines()
-    return {line.split()[0]: line for line in lines if "sha256" in line and not line.lstrip().startswith("from")}
+    return {line.split()[0]: line.split("sha256")[1] for line in lines if "sha256" in line and not line.lstrip().startswith("from")}
 
 
 def compare(old, new):
