@@ -118,9 +118,8 @@ def recipe_runs(root):
         if path.parent.name == "quickstart":
             continue
         kind, settings = toy_settings(path)
-        sample = SHORT if kind in ("bytes", "audio") else None
-        yield (f"{path.parent.name}-{path.stem}", 1, 2, path, sample or "--count 1 --length 40",
-               f"data.path=old/{data[kind]}.h5 {settings} {LITTLE}")
+        sample = SHORT if kind in ("bytes", "audio") else PICTURE
+        yield f"{path.parent.name}-{path.stem}", 1, 2, path, sample, f"data.path=old/{data[kind]}.h5 {settings} {LITTLE}"
 
 
 def runs(root, folder):
