@@ -25,8 +25,9 @@ std::uint64_t samples_of(std::uint64_t header) {
   return l == layer_1 ? 384 : l == layer_2 || v == version_1 ? 1152 : 576;
 }
 
-// Bytes; 0 if the bit rate is not stated.
+// Bytes; 0 if it is no frame, or its bit rate is not stated.
 std::uint64_t size_of(std::uint64_t header) {
+  if (!is_frame(header)) return 0;
   constexpr std::uint64_t rates[5][15] = {{0, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448},
                                           {0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384},
                                           {0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320},
