@@ -60,7 +60,7 @@ TEST(AttentionPattern, ProblemsNameTheKeyItsValueAndWhatIsAllowed) {
   EXPECT_EQ(problem(pattern_of(interleaved, {fixed_summary}, 128, {8, 8})),
             "attention.summary lists 2 widths, but must be one width or one for each of 4 heads");
   EXPECT_EQ(problem(pattern_of(multihead, {local, column}, 128), 1),
-            "attention.parts lists 2 parts, but multihead has only 1 heads to give them to");
+            "attention.parts lists 2 parts, but multihead has only 1 head to give them to");
   for (const auto& [parts, text] : {std::pair<std::vector<PartKind>, std::string>{{dense, column}, "[dense, column]"},
                                     {{local, fixed_block}, "[local, fixed_block]"},
                                     {{column, fixed_summary}, "[column, fixed_summary]"},
