@@ -169,7 +169,7 @@ class SoundFile final : public AudioFile {
   // The length of an MP3 file that does not state it: of all that can be decoded. That must be about all frames, since
   // the decoder ends at what it does not understand.
   void count_frames() {
-    constexpr std::int64_t most_missing = 4 * 1152;  // of the first ones, and the decoder's delay
+    constexpr std::int64_t most_missing = 4 * 1152;  // samples: the first frames and the decoder's delay
     BlobWindow window(input_.blob());
     const std::int64_t stated = samples_of_mpeg_frames(window, after_tags(window));
     std::int64_t sum = 0;

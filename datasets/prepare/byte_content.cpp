@@ -161,7 +161,7 @@ class ArchiveContent final : public UnsizedStream {
 
   ArchivedFiles files_;
   bool open_ = false, ended_ = false;
-  const std::string* head_ = nullptr;  // of the current file
+  const std::string* head_ = nullptr;  // first bytes of the current file
   std::size_t head_at_ = 0;
 };
 

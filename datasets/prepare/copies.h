@@ -20,7 +20,7 @@ struct Fingerprint {
 
   static constexpr std::size_t head_bytes = 4096;  // enough to tell apart what encoders write to files of one size
 };
-std::uint64_t head_of(std::string_view first);  // of at least head_bytes, or all
+std::uint64_t head_of(std::string_view first);  // `first`: at least head_bytes, or the whole file
 Fingerprint fingerprint_of(const std::string& path);
 
 class Copies {

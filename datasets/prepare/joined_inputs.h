@@ -47,7 +47,7 @@ class JoinedInputs {
     bool misnamed = false;
     std::int64_t file_bytes = 0, bytes = 0, links = 0;
     std::size_t parts = 0;
-    Fingerprint print = {};  // of a file that is not packed
+    Fingerprint print = {};  // set for a file that is not packed
   };
   struct Current;
 
@@ -61,7 +61,7 @@ class JoinedInputs {
 
   std::shared_ptr<const Blob> standard_input_;
   std::vector<Input> inputs_;
-  std::vector<ContentPart> parts_;  // of all inputs
+  std::vector<ContentPart> parts_;  // files of all inputs, in order
   std::optional<Copies> copies_;
   std::string name_;
   std::int64_t bytes_ = 0;

@@ -90,7 +90,7 @@ void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output
   DatasetWriter writer(output.path, info, output.replace);
   for (const std::string& note : {inputs.misnamed_note(), inputs.packed_note(), copies.note("files")}) output.say(note);
   std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
-  constexpr std::int64_t sample = std::int64_t{1} << 16;  // of each buffer: enough for a warning
+  constexpr std::int64_t sample = std::int64_t{1} << 16;  // bytes of each buffer that are counted: enough for a warning
   Histogram train;
   for (std::size_t part = 0; part < inputs.parts().size(); ++part)
     for (std::size_t s = 0; s < 3; ++s)

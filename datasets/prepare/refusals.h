@@ -16,8 +16,8 @@ class Refusals {
   // How many files there are in all.
   void expect(std::int64_t total) { total_ = total; }
 
-  // why: a sentence that begins with the file's name. UserError, as from finish(), if so many are refused that there is
-  // no point in looking further.
+  // why: a sentence that begins with the file's name. Throws what finish() throws once so many are refused that
+  // looking further has no point.
   void add(const std::string& why);
   // Whether the result is not wanted any more.
   bool final() const { return !skip_ && count_ > 0; }

@@ -21,8 +21,8 @@ enum class NormOrder : std::uint8_t { pre, post };
 
 // Standard deviations of single tables, in place of the rule of the others; 0: that rule.
 struct InitDeviations {
-  double embedding = 0;       // of tokens and the start vector
-  double distance_table = 0;  // of learned tables of distances
+  double embedding = 0;       // tokens and the start vector
+  double distance_table = 0;  // learned tables of distances
 
   bool given() const { return embedding > 0 || distance_table > 0; }
 };
@@ -39,8 +39,8 @@ struct BlockForm {
   bool query_key_norm = false;      // queries and keys are divided by their root mean square
   NormOrder norm = NormOrder::pre;
   kernels::Activation activation = kernels::Activation::sigmoid_gelu;
-  bool attention_bias = true;     // of the maps to queries, keys and values, and of the output projection
-  bool feed_forward_bias = true;  // of both maps
+  bool attention_bias = true;     // in the maps to queries, keys and values, and in the output projection
+  bool feed_forward_bias = true;  // in both maps
   Recompute recompute = Recompute::none;
   InitReading init = InitReading::variance;
   double init_deviation = 0;  // above 0: of every matrix and table, instead of the rule that `init` reads

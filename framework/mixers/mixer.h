@@ -61,7 +61,7 @@ class Mixer : public Branch {
   virtual std::int64_t heads() const = 0;
   // What one head does, in a few words.
   virtual std::string kind(std::int64_t head) const = 0;
-  virtual KeyRows key_rows() const = 0;              // of a whole segment
+  virtual KeyRows key_rows() const = 0;              // those a whole segment sees
   virtual std::int64_t stride() const { return 0; }  // positions after which what it sees repeats; 0: it does not
   virtual PairCost cost(std::int64_t positions) const = 0;
 
@@ -104,8 +104,8 @@ class Mixer : public Branch {
 
 // Where a mixer stands in its model.
 struct LayerPlace {
-  std::int64_t layer = 0;    // of the model
-  std::string name;          // of the mixer's parameters and states
+  std::int64_t layer = 0;    // counted in the model
+  std::string name;          // prefix of the mixer's parameters and states
   std::int64_t ordinal = 0;  // among the layers of its family
   std::int64_t slot = 0;     // among the mixers side by side in its layer
 };

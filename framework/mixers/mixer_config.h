@@ -18,15 +18,15 @@ struct MixerForm {
   BlockForm block;
   std::int64_t heads = 0;    // its own, of those of the block
   std::int64_t segment = 0;  // positions of the model's context
-  bool output_bias = true;   // of the output projection: side by side, only the first mixer has one
-  std::string prefix;        // of the names of what its layers share
+  bool output_bias = true;   // in the output projection: side by side, only the first mixer has one
+  std::string prefix;        // before the names of what its layers share
 };
 
 // What a check of a mixer's settings knows of the recipe around them.
 struct MixerChecks {
   SettingsChecker& check;
-  std::string key;         // of the settings: "model.attention", "model.mixers.1"
-  std::string memory_key;  // of their memory: "model.memory", "model.mixers.1.memory"
+  std::string key;         // the settings' own: "model.attention", "model.mixers.1"
+  std::string memory_key;  // their memory's: "model.memory", "model.mixers.1.memory"
   const MixerForm& form;
   std::int64_t sequence_ranks = 1;
 
@@ -47,7 +47,7 @@ struct MixerConfig {
   // Declares what its layers share.
   virtual std::unique_ptr<MixerFamily> make(const MixerForm& form, ParameterSet& parameters,
                                             StateSet& states) const = 0;
-  virtual std::int64_t stride() const { return 0; }  // of a pattern, which position tables may follow; 0: none
+  virtual std::int64_t stride() const { return 0; }  // the pattern's, which position tables may follow; 0: none
   virtual bool remembers() const { return false; }   // whether its layers keep something of a row from step to step
   // What is wrong with windows of a stage of training, one for all layers or one for each; empty: nothing.
   virtual std::string problem_of_windows(const std::vector<std::int64_t>& of_layers, std::int64_t layers) const;

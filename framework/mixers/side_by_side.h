@@ -54,7 +54,7 @@ class SideBySide final : public Mixer {
   void add_up(Context& ctx, const Tensor& normed, const BranchOutput& out, const Run& run) const;
   struct Head {
     const Mixer& part;
-    std::int64_t head;  // of the part
+    std::int64_t head;  // counted within the part
   };
   Head at(std::int64_t head) const;
   std::string first_problem(const std::function<std::string(const Mixer&)>& problem) const;

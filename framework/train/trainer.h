@@ -38,7 +38,7 @@ struct TrainerSetup {
   std::string recipe;     // resolved; stored with every checkpoint
   DataRecord record;      // the data that the run reads
   bool resume = false;
-  FirstWeights first_weights;          // of a new run; empty: random
+  FirstWeights first_weights;          // a new run's; empty: random
   std::string began_from;              // where these are from, for the record; a resumed run keeps what it recorded
   KeepSamples keep_samples;            // rank 0's: of train.sample_every
   std::function<void()> check_lock;    // rank 0's: throws when the run no longer belongs to this process; may be empty

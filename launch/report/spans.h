@@ -10,8 +10,8 @@ namespace longstride {
 
 struct RunSpans {
   double longest = 0, ramp = 0;             // positions: the longest of all layers
-  std::vector<std::int64_t> numbers;        // of the layers whose heads learn them
-  std::vector<std::vector<double>> layers;  // of their heads, in positions, without the ramp
+  std::vector<std::int64_t> numbers;        // layers whose heads learn them
+  std::vector<std::vector<double>> layers;  // spans of their heads, in positions, without the ramp
 
   const std::vector<double>& of_layer(std::int64_t number) const;
   double mean() const;

@@ -168,7 +168,7 @@ class Decoder {
   };
 
   const std::string& name_;
-  const std::uint8_t* begin_;  // of the file
+  const std::uint8_t* begin_;  // first byte of the file
   std::size_t count_;
   Info info_;
   jpeg_error_mgr errors_ = {};

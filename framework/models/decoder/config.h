@@ -37,7 +37,7 @@ struct DecoderConfig : ModelConfig, BlockForm {
     MemoryConfig* memory;
   };
   std::vector<WithDistance> with_distances();
-  std::int64_t pattern_stride() const;  // of the first pattern, which `positions: attention` follows; 0: there is none
+  std::int64_t pattern_stride() const;  // the first pattern's, which `positions: attention` follows; 0: there is none
 
   bool tied_output = false;  // the output's weight is the token table
   bool output_bias = false;
