@@ -34,7 +34,7 @@ class DistanceFamily final : public MixerFamily {
   SharedDistance shared_;
   std::shared_ptr<const RememberedPositions> remembered_;
   std::shared_ptr<Windows> windows_;
-  std::vector<std::string> losses_;  // of the whole model
+  std::vector<std::string> losses_;  // all names that the model has
 };
 
 }  // namespace longstride

@@ -264,7 +264,7 @@ std::string DecoderConfig::problem_of_windows(const std::vector<std::int64_t>& o
   for (const MixerEntry& entry : entries())
     for (const MixerItem& item : entry.beside) {
       problem = item.config().problem_of_windows(of_layers, layers);
-      if (dynamic_cast<const DistanceSettings*>(&item.config()) != nullptr) return problem;
+      if (item.config().has_windows()) return problem;
     }
   return problem;
 }
