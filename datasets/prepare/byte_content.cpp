@@ -265,7 +265,8 @@ Packing packing_of(const Blob& blob) {
 }
 
 ContentSize content_size(const Blob& blob, const Packing& packing, bool only_input) {
-  Fingerprint whole;
+  Fingerprint whole{static_cast<std::int64_t>(blob.size())};
+  if (packing.none()) whole.head = head_of(beginning_of_content(blob, packing));
   if (!packing.compression.empty()) whole = count_unpacked(blob, packing.compression);
   if (packing.archive) return size_of_archived(blob, packing.any, only_input);
   return {whole.bytes, 0, {{blob.name(), whole}}};
