@@ -77,7 +77,8 @@ Prompt read_prompt(const std::string& path, const SampleForm& form, std::int64_t
         !packed.empty())
       throw user_error("{}: is packed ({}); unpack it first, or give the bytes as they are with --prompt - < {}", name,
                        packed, name);
-  const bool sound = form.kind == DataKind::audio && format.family == FormatFamily::sound;
+  const bool sound = form.kind == DataKind::audio &&
+                     (format.family == FormatFamily::sound || format.family == FormatFamily::unread_sound);
   prompt.picture = form.geometry.rows > 0 && format.family == FormatFamily::picture;
   if (sound && standard)
     throw user_error("{}: {}, which is read from a file; name it with --prompt", name, begins_like(format));

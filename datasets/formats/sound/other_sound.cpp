@@ -7,6 +7,7 @@
 #include "datasets/formats/input_files.h"
 #include "datasets/formats/sound/blob_window.h"
 #include "datasets/formats/sound/stated_length.h"
+#include "framework/core/files/first_bytes.h"
 
 namespace longstride {
 namespace {
@@ -20,35 +21,11 @@ std::string quoted(const std::string& path) {
 }  // namespace
 
 std::string other_sound_format(const Blob& blob) {
-  using namespace std::string_view_literals;
-  struct Magic {
-    std::string_view bytes;
-    const char* format;
-  };
-  static constexpr Magic known[] = {
-      {"\xff\xf1"sv, "AAC"},
-      {"\xff\xf9"sv, "AAC"},
-      {"ADIF"sv, "AAC"},
-      {"\x30\x26\xb2\x75\x8e\x66\xcf\x11"sv, "Windows Media (such as WMA)"},
-      {"#!AMR"sv, "AMR"},
-      {"\x1a\x45\xdf\xa3"sv, "Matroska or WebM"},
-      {"MAC "sv, "Monkey's Audio"},
-      {"wvpk"sv, "WavPack"},
-      {"TTA1"sv, "True Audio"},
-      {"MPCK"sv, "Musepack"},
-      {"MP+"sv, "Musepack"},
-      {"DSD "sv, "DSD"},
-      {"\x0b\x77"sv, "AC-3"},
-      {"\x7f\xfe\x80\x01"sv, "DTS"},
-      {".RMF"sv, "RealMedia"},
-      {".ra\xfd"sv, "RealAudio"},
-  };
   BlobWindow file(blob);
-  const std::string_view first = file.at(after_tags(file), 12);
-  for (const Magic& magic : known)
-    if (first.starts_with(magic.bytes)) return magic.format;
-  if (first.size() == 12 && first.substr(4, 4) == "ftyp") return "MPEG-4 (such as M4A)";
-  return first.starts_with("RIFF") && first.ends_with("AVI ") ? "AVI" : "";
+  const FileFormat format = format_of(file.at(after_tags(file), first_bytes));
+  const std::string name = format.name;
+  const bool video = name == "MP4" || name == "Matroska" || name == "AVI";  // sound may be all that is in it
+  return format.family == FormatFamily::unread_sound || video ? name : "";
 }
 
 bool named_like_other_sound(const std::string& path) {

@@ -55,7 +55,23 @@ constexpr Magic known[] = {
     {"Creative Voice File\x1a"sv, {sound, "VOC"}},
     {"caff\0"sv, {sound, "CAF"}},
     {"MThd\0"sv, {sound, "MIDI"}},
-    {"ftypM4A"sv, {sound, "M4A"}, false, 4},
+    {"ftypM4A"sv, {unread_sound, "MPEG-4 (such as M4A)"}, false, 4},
+    {"\xff\xf1"sv, {unread_sound, "AAC"}},
+    {"\xff\xf9"sv, {unread_sound, "AAC"}},
+    {"ADIF"sv, {unread_sound, "AAC"}, true},
+    {"\x30\x26\xb2\x75\x8e\x66\xcf\x11"sv, {unread_sound, "Windows Media (such as WMA)"}},
+    {"#!AMR\n"sv, {unread_sound, "AMR"}, true},
+    {"#!AMR-WB\n"sv, {unread_sound, "AMR"}, true},
+    {"MAC "sv, {unread_sound, "Monkey's Audio"}, true},
+    {"wvpk"sv, {unread_sound, "WavPack"}, true},
+    {"TTA1"sv, {unread_sound, "True Audio"}, true},
+    {"MPCK"sv, {unread_sound, "Musepack"}, true},
+    {"MP+"sv, {unread_sound, "Musepack"}, true},
+    {"DSD "sv, {unread_sound, "DSD"}, true},
+    {"\x0b\x77"sv, {unread_sound, "AC-3"}, true},
+    {"\x7f\xfe\x80\x01"sv, {unread_sound, "DTS"}},
+    {".RMF"sv, {unread_sound, "RealMedia"}, true},
+    {".ra\xfd"sv, {unread_sound, "RealAudio"}},
     {"ftyp"sv, {other, "MP4"}, true, 4},
     {"\x1a\x45\xdf\xa3"sv, {other, "Matroska"}},
     {"RIFF"sv, {other, "AVI"}, false, 0, "AVI "sv, 8},
@@ -181,8 +197,9 @@ std::string remedy_of(const FileFormat& format) {
                  : "convert pictures to PNG for `longstride prepare images`";
     case sound:
       if (format.name == "MIDI"sv) return "it holds notes; render them to WAV for `longstride prepare audio`";
-      return format.name == "M4A"sv ? "convert sound to WAV for `longstride prepare audio`"
-                                    : "prepare sound with `longstride prepare audio`";
+      return "prepare sound with `longstride prepare audio`";
+    case unread_sound:
+      return "convert sound to WAV for `longstride prepare audio`";
     case document:
       return fmt::format("extract its text first, as with `{}`", format.name == "PDF"sv ? "pdftotext" : "pandoc");
     case other:

@@ -16,8 +16,9 @@ enum class FormatFamily : std::uint8_t {
   encoding,  // text, but not in bytes of ASCII or UTF-8
   picture,
   sound,
-  document,  // text in a format of its own
-  other,     // tables, arrays, weights, programs ..
+  unread_sound,  // that `prepare audio` cannot read
+  document,      // text in a format of its own
+  other,         // tables, arrays, weights, programs ..
 };
 
 struct FileFormat {

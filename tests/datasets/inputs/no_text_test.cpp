@@ -48,6 +48,8 @@ const Known known[] = {
     {"WAV", "RIFF\x24\x10\0\0WAVEfmt "s},
     {"FLAC", "fLaC\0\0\0\x22"s},
     {"Ogg", "OggS\0\x02"s},
+    {"AAC", "\xff\xf1\x50\x80\0\x1f"s},
+    {"WavPack", "wvpk\x20\0\0\0"s},
     {"ELF",
      "\x7f"
      "ELF\x02\x01\x01"},
