@@ -39,7 +39,7 @@ void attention_backward(const AttentionBackwardArgs& args, const Launch& launch)
   attention_delta(args, delta, launch);
   sm90::LongBandPlan long_band;
   if (hopper && sm90::find_long_band(args, long_band)) {
-    if (!long_band.in_turns) return sm90::attention_backward_segments(args, long_band, delta, launch);
+    if (!long_band.in_turns) return sm90::attention_backward_classes(args, long_band, delta, launch);
     std::byte* const sums = args.scratch.as<std::byte>() + delta_bytes(args);
     return sm90::attention_backward_turns(args, long_band, delta, sums, launch);
   }

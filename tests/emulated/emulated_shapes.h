@@ -14,7 +14,7 @@ struct EmulatedShape {
   std::string name;
   PatternConfig pattern;
   std::int64_t n, heads, key_size, value_size;
-  // Few short segments take turns with `automatic`, and keep dQ in shared memory with `sm90`.
+  // Few short classes take turns with `automatic`, and keep dQ in shared memory with `sm90`.
   AttentionPath path = AttentionPath::sm90;
 
   std::string with_sizes() const {
@@ -94,7 +94,7 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
   using namespace emulated_patterns;
   const PatternConfig strided = pattern_of(merged, {local, column}, 16);
   std::vector<EmulatedShape> shapes{
-      // Bands of small heads: one to five key tiles that see one another, ragged ends, runs and chains of segments.
+      // Bands of small heads: one to five key tiles that see one another, ragged ends, runs and chains of classes.
       {"local 1", window(1), 900, 1, 32, 32},
       {"local 64", window(64), 200, 2, 32, 32},
       {"local 65", window(65), 321, 1, 24, 32},

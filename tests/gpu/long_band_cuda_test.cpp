@@ -1,5 +1,5 @@
 // Attention backward over long bands, and over own blocks and summary rows. AttentionPath::sm90 gives every short
-// segment a block, however few there are.
+// class a block, however few there are.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -38,8 +38,8 @@ class LongBandCuda : public ::testing::Test {
   Threads threads_{std::min(omp_get_max_threads(), 8)};
 };
 
-// Short segments, which keep dQ in shared memory, and longer ones, whose blocks take turns: key tiles that one query
-// tile sees and that all do, ragged ends of key tiles of 128 and 192 rows, and more segments than are side by side.
+// Short classes, which keep dQ in shared memory, and longer ones, whose blocks take turns: key tiles that one query
+// tile sees and that all do, ragged ends of key tiles of 128 and 192 rows, and more classes than are side by side.
 TEST_F(LongBandCuda, EveryShapeIsAsGoodAsNaive) {
   for (const auto& [n, l, window, kind] : {std::tuple{700, 330, 330, local},
                                            {1100, 512, 513, local},

@@ -20,7 +20,7 @@ class Coverage {
   Coverage(const AttentionPlan& plan, std::int64_t head, bool by_key)
       : plan_(plan), by_key_(by_key), times_(static_cast<std::size_t>(plan.n) * plan.n) {
     for (const Pass& pass : plan.passes_of(head))
-      for (std::int32_t s = 0; s < pass.segments; ++s)
+      for (std::int32_t s = 0; s < pass.classes; ++s)
         for (const Part& part : plan.parts_of(pass))
           visit(pass, part, rows_within(pass.queries, s, plan.n), rows_within(part.keys, s, plan.n), s);
   }
@@ -28,7 +28,7 @@ class Coverage {
   std::string problem() const { return problem_; }
 
  private:
-  void visit(const Pass& pass, const Part& part, const RowSet& queries, const RowSet& keys, std::int32_t segment) {
+  void visit(const Pass& pass, const Part& part, const RowSet& queries, const RowSet& keys, std::int32_t residue) {
     const std::int32_t rows =
         by_key_ ? tiles_in(part.keys.length, plan_.tile.keys) : tiles_in(pass.queries.length, plan_.tile.queries);
     for (std::int32_t r = 0; r < rows; ++r) {
@@ -37,13 +37,13 @@ class Coverage {
         if (run.begin < previous || run.begin >= run.end) problem_ = "runs are not increasing";
         previous = run.end;
         for (std::int32_t c = run.begin; c < run.end; ++c)
-          tile(part, queries, keys, by_key_ ? c : r, by_key_ ? r : c, run.full, segment);
+          tile(part, queries, keys, by_key_ ? c : r, by_key_ ? r : c, run.full, residue);
       }
     }
   }
 
   void tile(const Part& part, const RowSet& queries, const RowSet& keys, std::int32_t q, std::int32_t k, bool full,
-            std::int32_t segment) {
+            std::int32_t residue) {
     const std::int32_t t_end = std::min((q + 1) * plan_.tile.queries, queries.length);
     const std::int32_t u_end = std::min((k + 1) * plan_.tile.keys, keys.length);
     bool any = false, all = true;
@@ -57,8 +57,8 @@ class Coverage {
       }
     }
     if (full && !all) problem_ = "a full tile is not full";
-    if (segment == 0 && !full && all) problem_ = "a full tile is marked partial";
-    if (segment == 0 && !any) problem_ = "a tile has no allowed pair";
+    if (residue == 0 && !full && all) problem_ = "a full tile is marked partial";
+    if (residue == 0 && !any) problem_ = "a tile has no allowed pair";
   }
 
   const AttentionPlan& plan_;
@@ -199,9 +199,9 @@ TEST(AttentionPlan, LongSequencesDoNotOverflow) {
     for (std::int64_t i : {std::int64_t{0}, std::int64_t{12345}, n / 2, n - 1}) {
       std::int64_t seen = 0;
       for (const Pass& pass : plan->passes_of(1)) {
-        const auto segment = static_cast<std::int32_t>(i % pass.segments);
+        const auto residue = static_cast<std::int32_t>(i % pass.classes);
         for (const Part& part : plan->parts_of(pass)) {
-          const Interval in = part.interval(rows_within(part.keys, segment, plan->n), static_cast<std::int32_t>(i));
+          const Interval in = part.interval(rows_within(part.keys, residue, plan->n), static_cast<std::int32_t>(i));
           seen += std::max(0, in.end - in.begin);
         }
       }

@@ -140,7 +140,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-// For one sequence and head, few threads process whole segments, and more threads single tiles.
+// For one sequence and head, few threads process whole classes, and more threads single tiles.
 TEST(Attention, ResultDoesNotDependOnTheNumberOfThreads) {
   for (const PatternConfig& p :
        {pattern_of(merged, {dense}, 0), pattern_of(merged, {local, column}, 24),

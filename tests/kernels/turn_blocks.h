@@ -7,16 +7,16 @@
 #include <random>
 #include <vector>
 
-#include "kernels/attention/sm90/long_band/long_band_walk.h"
+#include "kernels/attention/sm90/long_band/long_band_order.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
-// Walk: LongBandWalk or JoinedWalk, the same in all segments.
-template <class Walk>
+// Order: LongBandOrder or JoinedOrder, the same in all classes.
+template <class Order>
 class TurnBlocks {
  public:
-  TurnBlocks(const Walk& walk, const TurnRing& ring, std::int32_t segments, std::size_t blocks)
-      : walk_(walk), ring_(ring), segments_(segments), at_(blocks), counter_(places()), holder_(places(), -1) {}
+  TurnBlocks(const Order& order, const TurnRing& ring, std::int32_t classes, std::size_t blocks)
+      : order_(order), ring_(ring), classes_(classes), at_(blocks), counter_(slots()), holder_(slots(), -1) {}
 
   // Whether all tasks end.
   bool run() {
@@ -25,53 +25,54 @@ class TurnBlocks {
     while (busy_ > 0) {
       std::vector<Block*> able;
       for (Block& block : at_)
-        if (block.segment >= 0 && counter_[place(block)] == turn(block)) able.push_back(&block);
+        if (block.residue >= 0 && counter_[slot(block)] == turn(block)) able.push_back(&block);
       if (able.empty()) return false;
       step(*able[random() % able.size()]);
     }
-    return finished_ == segments_ * ring_.tiles;
+    return finished_ == classes_ * ring_.tiles;
   }
 
  private:
   struct Block {
-    std::int32_t segment = -1, task = 0, query = 0;
+    std::int32_t residue = -1, task = 0, query = 0;
   };
-  std::size_t places() const { return static_cast<std::size_t>(ring_.lanes) * static_cast<std::size_t>(ring_.ring); }
-  std::int32_t lane(const Block& b) const { return b.segment % ring_.lanes; }
-  std::size_t place(const Block& b) const { return static_cast<std::size_t>(ring_.place(lane(b), b.query)); }
+  std::size_t slots() const { return static_cast<std::size_t>(ring_.lanes) * static_cast<std::size_t>(ring_.ring); }
+  std::int32_t lane(const Block& b) const { return b.residue % ring_.lanes; }
+  std::size_t slot(const Block& b) const { return static_cast<std::size_t>(ring_.slot(lane(b), b.query)); }
   std::uint32_t turn(const Block& b) const {
-    return ring_.first_turn(b.segment / ring_.lanes, b.query) + static_cast<std::uint32_t>(walk_.turn(b.task, b.query));
+    return ring_.first_turn(b.residue / ring_.lanes, b.query) +
+           static_cast<std::uint32_t>(order_.turn(b.task, b.query));
   }
   void take(Block& block) {
-    busy_ -= block.segment >= 0 ? 1 : 0;
-    block.segment = -1;
-    const std::int32_t group = taken_ / (ring_.lanes * walk_.tasks()),
-                       rest = taken_ - group * ring_.lanes * walk_.tasks(),
-                       lanes = std::min(ring_.lanes, segments_ - group * ring_.lanes);
-    if (taken_ == segments_ * walk_.tasks()) return;
+    busy_ -= block.residue >= 0 ? 1 : 0;
+    block.residue = -1;
+    const std::int32_t group = taken_ / (ring_.lanes * order_.tasks()),
+                       rest = taken_ - group * ring_.lanes * order_.tasks(),
+                       lanes = std::min(ring_.lanes, classes_ - group * ring_.lanes);
+    if (taken_ == classes_ * order_.tasks()) return;
     ++taken_;
     ++busy_;
-    block = {group * ring_.lanes + rest % lanes, rest / lanes, walk_.end_of(rest / lanes) - 1};
+    block = {group * ring_.lanes + rest % lanes, rest / lanes, order_.end_of(rest / lanes) - 1};
   }
   void step(Block& block) {
-    const std::size_t at = place(block);
-    const std::int32_t owner = block.segment * ring_.tiles + block.query;
-    const bool first = walk_.turn(block.task, block.query) == 0, last = walk_.is_last(block.task, block.query);
+    const std::size_t at = slot(block);
+    const std::int32_t owner = block.residue * ring_.tiles + block.query;
+    const bool first = order_.turn(block.task, block.query) == 0, last = order_.is_last(block.task, block.query);
     EXPECT_EQ(holder_[at], first ? -1 : owner);
     holder_[at] = last ? -1 : owner;
     finished_ += last;
-    const std::uint32_t begin = ring_.first_turn(block.segment / ring_.lanes, block.query);
+    const std::uint32_t begin = ring_.first_turn(block.residue / ring_.lanes, block.query);
     EXPECT_LT(counter_[at] - begin, ring_.most_turns);
     counter_[at] = last ? begin + ring_.most_turns : counter_[at] + 1;
-    if (--block.query < walk_.begin_of(block.task)) take(block);
+    if (--block.query < order_.begin_of(block.task)) take(block);
   }
 
-  Walk walk_;
+  Order order_;
   TurnRing ring_;
-  std::int32_t segments_, taken_ = 0, finished_ = 0, busy_ = 0;
+  std::int32_t classes_, taken_ = 0, finished_ = 0, busy_ = 0;
   std::vector<Block> at_;
   std::vector<std::uint32_t> counter_;
-  std::vector<std::int32_t> holder_;  // the query tile whose sum a place has
+  std::vector<std::int32_t> holder_;  // the query tile whose sum a slot has
 };
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -65,12 +65,12 @@ std::vector<double> probabilities_of(const Tensor& queries, const Tensor& keys, 
   return out;
 }
 
-// One part of one segment: queries in order see intervals whose ends never go back.
+// One part of one residue class: queries in order see intervals whose ends never go back.
 void extend_by(Reach& reach, const Reach& below, const kernels::Pass& pass, const kernels::Part& part,
-               std::int32_t segment) {
+               std::int32_t residue) {
   const auto n = static_cast<std::int32_t>(reach.segment());
-  const kernels::RowSet queries = kernels::rows_within(pass.queries, segment, n),
-                        keys = kernels::rows_within(part.keys, segment, n);
+  const kernels::RowSet queries = kernels::rows_within(pass.queries, residue, n),
+                        keys = kernels::rows_within(part.keys, residue, n);
   SlidingLeast least;
   std::int32_t entered = 0;
   for (std::int32_t t = 0; t < queries.length; ++t) {
@@ -130,7 +130,7 @@ void AttentionMixer::extend(Reach& reach) const {
   const auto plan = plans_->plan(layer_, reach.segment());
   for (const kernels::Pass& pass : plan->passes)
     for (const kernels::Part& part : plan->parts_of(pass))
-      for (std::int32_t segment = 0; segment < pass.segments; ++segment) extend_by(reach, below, pass, part, segment);
+      for (std::int32_t residue = 0; residue < pass.classes; ++residue) extend_by(reach, below, pass, part, residue);
 }
 
 std::string AttentionMixer::slow(std::int64_t positions) const {

@@ -18,8 +18,8 @@
 #include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint_files.h"
 #include "framework/train/checkpoint/checkpoint_state.h"
-#include "framework/train/checkpoint/checkpoint_streams.h"
 #include "framework/train/checkpoint/run_id.h"
+#include "framework/train/checkpoint/state_tensors.h"
 
 namespace longstride {
 namespace {
@@ -288,7 +288,7 @@ CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTen
 namespace {
 
 // Rank 0 reads every state of all rows, one at a time; each rank keeps those of its rows.
-void resume_streams(Communicator& comm, const std::string& run, std::int64_t step, const StreamTensors& streams) {
+void resume_streams(Communicator& comm, const std::string& run, std::int64_t step, const StateTensors& streams) {
   if (streams.states == nullptr) return;
   for (const State& state : streams.states->all()) {
     const Tensor mine = streams.rows.now(state);
@@ -298,7 +298,7 @@ void resume_streams(Communicator& comm, const std::string& run, std::int64_t ste
     const Tensor all(memory.data(), mine.dtype(), shape);
     if (comm.rank() == 0) {
       const WholeCheckpoint found = whole_of_step(run, step, {step}, Verify::sizes);
-      read_stream(found.directory, files_of(found.manifest, checkpoint_names::streams), state, all);
+      read_states(found.directory, files_of(found.manifest, checkpoint_names::streams), state, all);
     }
     comm.broadcast(all.data(), static_cast<std::int64_t>(all.bytes()), 0);
     const Tensor own = all.slice(0, streams.first, streams.first + streams.rows.count());

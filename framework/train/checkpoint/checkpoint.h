@@ -60,7 +60,7 @@ struct CheckpointChoice {
 };
 
 // What this rank's rows remember, and which rows of the global batch they are.
-struct StreamTensors {
+struct StateTensors {
   const StateSet* states = nullptr;  // null: the model has none
   RowStates rows = {};
   std::int64_t first = 0, all = 0;  // of the global batch: this rank's first row, and how many there are
@@ -79,7 +79,7 @@ struct TrainingTensors {
   std::vector<FlatRange> moment_ranges = {};
   Tensor factors = {};                          // Adafactor's moments; absent: not used
   const ParameterSet* factor_layout = nullptr;  // where they are
-  StreamTensors streams = {};
+  StateTensors streams = {};
 
   int moments() const { return (m.given() ? 1 : 0) + (v.given() ? 1 : 0); }  // as long as the weights
 };

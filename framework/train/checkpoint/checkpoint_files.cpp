@@ -13,7 +13,7 @@
 #include "framework/core/files/inside.h"
 #include "framework/core/files/temporaries.h"
 #include "framework/train/checkpoint/checkpoint_state.h"
-#include "framework/train/checkpoint/checkpoint_streams.h"
+#include "framework/train/checkpoint/state_tensors.h"
 
 namespace longstride {
 namespace {
@@ -267,8 +267,7 @@ std::map<std::string, FileDigest> write_share(const std::string& directory, std:
   if (share.model && tensors.factors.given())
     write(checkpoint_names::factors, slices_of(*tensors.factor_layout, tensors.factors));
   if (share.streams)
-    written[stream_shard_name(share)] =
-        write_streams(directory + "/" + stream_shard_name(share), step, tensors.streams);
+    written[stream_shard_name(share)] = write_states(directory + "/" + stream_shard_name(share), step, tensors.streams);
   if (share.moments.empty() || tensors.moments() == 0) return written;
   std::vector<Named> moments;
   if (tensors.m.given()) add_ranges(moments, "m.", tensors.parameters, tensors.m, share.moments);

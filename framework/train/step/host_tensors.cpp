@@ -8,7 +8,7 @@
 namespace longstride {
 
 HostTensors::HostTensors(const ParameterSet& parameters, const TrainingState& state,
-                         const std::vector<FlatRange>& owned, bool sharded, const StreamTensors& streams)
+                         const std::vector<FlatRange>& owned, bool sharded, const StateTensors& streams)
     : state_(state), owned_(owned), sharded_(sharded), tensors_{parameters,
                                                                 state.masters,
                                                                 state.optimizer.m,

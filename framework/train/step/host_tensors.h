@@ -13,7 +13,7 @@ class HostTensors {
  public:
   // Sharded: `owned` are the ranges of this rank's optimizer.
   HostTensors(const ParameterSet& parameters, const TrainingState& state, const std::vector<FlatRange>& owned,
-              bool sharded, const StreamTensors& streams = {});
+              bool sharded, const StateTensors& streams = {});
 
   const TrainingTensors& tensors() const { return tensors_; }
   void zero();  // copies only

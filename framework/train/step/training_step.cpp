@@ -74,7 +74,7 @@ TrainingTensors TrainingStep::tensors() const {
   return all;
 }
 
-StreamTensors TrainingStep::streams() const {
+StateTensors TrainingStep::streams() const {
   if (!state_.states.given()) return {};
   return {&model_.states(), state_.states, batching_.group_of(comm_.rank()) * batching_.per_rank, config_.global_batch};
 }

@@ -85,7 +85,7 @@ class TrainingStep {
 
  private:
   HostTensors host_tensors() const { return {model_.parameters(), state_, owned_, work_.sharded(), streams()}; }
-  StreamTensors streams() const;
+  StateTensors streams() const;
   void rehearse();
   void enter_stage();
 

@@ -1,7 +1,7 @@
 // With P = exp(S - lse) and D_i = sum_d dO_id O_id:  dV = P^T dO,  dS = P (dO V^T - D),  dQ = scale dS K,
 // dK = scale dS^T Q. The lse covers all parts together, so every part runs separately and adds to the gradients.
 //
-// If there are enough (sequence, head, segment) triples for all threads, a thread visits all tiles of one triple and
+// If there are enough (sequence, head, class) triples for all threads, a thread visits all tiles of one triple and
 // computes each tile's P and dS once. Otherwise one loop over query tiles computes dQ and another over key tiles
 // computes dK and dV. Both add the same numbers in the same order, so the choice, which depends on the number of
 // threads, does not change the result.
@@ -73,12 +73,12 @@ NumberedPart part_of(const AttentionPlan& plan, std::int64_t head, std::int32_t 
 // Every query may attend to itself, so every key tile is reached.
 bool reaches_every_key(const Part& part) { return part.kind != PartKind::fixed_summary; }
 
-// One segment of one part of one (sequence, head).
+// One class of one part of one (sequence, head).
 template <class T>
-class Segment {
+class ResidueClass {
  public:
-  Segment(const AttentionBackwardArgs& args, const WorkUnit& unit, NumberedPart part, bool first, const T* delta,
-          const BackwardSpace<T>& space)
+  ResidueClass(const AttentionBackwardArgs& args, const WorkUnit& unit, NumberedPart part, bool first, const T* delta,
+               const BackwardSpace<T>& space)
       : plan_(*args.plan),
         pass_(*part.pass),
         part_(*part.part),
@@ -93,8 +93,8 @@ class Segment {
         dq_(rows_of<T>(args.dq, unit.sequence, unit.head)),
         dk_(rows_of<T>(args.dk, unit.sequence, unit.head)),
         dv_(rows_of<T>(args.dv, unit.sequence, unit.head)),
-        queries_(rows_within(part.pass->queries, unit.segment, plan_.n)),
-        keys_(rows_within(part.part->keys, unit.segment, plan_.n)),
+        queries_(rows_within(part.pass->queries, unit.residue, plan_.n)),
+        keys_(rows_within(part.part->keys, unit.residue, plan_.n)),
         key_ld_(padded<T>(q_.size)),
         value_ld_(padded<T>(v_.size)) {
     const std::int64_t row = (unit.sequence * args.q.size(2) + unit.head) * plan_.n;
@@ -272,9 +272,9 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Traversal 
   const WorkList work(args.q.size(0), args.q.size(2), [&](std::int64_t head) -> HeadShare {
     const NumberedPart part = part_of(plan, head, number);
     if (part.part == nullptr) return {};
-    if (order == Traversal::whole) return {part.pass->segments, 1};
-    return {part.pass->segments, order == Traversal::by_query ? tiles_of(part.pass->queries, plan.tile.queries)
-                                                              : tiles_of(part.part->keys, plan.tile.keys)};
+    if (order == Traversal::whole) return {part.pass->classes, 1};
+    return {part.pass->classes, order == Traversal::by_query ? tiles_of(part.pass->queries, plan.tile.queries)
+                                                             : tiles_of(part.part->keys, plan.tile.keys)};
   });
 #pragma omp parallel
   {
@@ -286,13 +286,13 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Traversal 
     for (std::int64_t u = 0; u < work.size(); ++u) {
       const WorkUnit unit = work.at(u);
       const NumberedPart part = part_of(plan, unit.head, number);
-      Segment<T> segment(args, unit, part, number == 0, delta, space);
+      ResidueClass<T> residue(args, unit, part, number == 0, delta, space);
       if (order == Traversal::by_key) {
-        segment.walk_queries(unit.tile);
+        residue.walk_queries(unit.tile);
       } else if (order == Traversal::by_query) {
-        segment.walk_keys(unit.tile, false);
+        residue.walk_keys(unit.tile, false);
       } else {
-        for (std::int32_t t = 0; t < tiles_of(part.pass->queries, plan.tile.queries); ++t) segment.walk_keys(t, true);
+        for (std::int32_t t = 0; t < tiles_of(part.pass->queries, plan.tile.queries); ++t) residue.walk_keys(t, true);
       }
     }
   }
@@ -304,13 +304,13 @@ void backward(const AttentionBackwardArgs& args) {
   T* delta = static_cast<T*>(args.scratch.data());
   prepare(args, delta);
   for (std::int32_t number = 0;; ++number) {
-    std::int64_t segments = 0;
+    std::int64_t classes = 0;
     for (std::int64_t head = 0; head < args.q.size(2); ++head) {
       const NumberedPart part = part_of(plan, head, number);
-      if (part.part != nullptr) segments += part.pass->segments;
+      if (part.part != nullptr) classes += part.pass->classes;
     }
-    if (segments == 0) return;
-    if (args.q.size(0) * segments >= omp_get_max_threads()) {
+    if (classes == 0) return;
+    if (args.q.size(0) * classes >= omp_get_max_threads()) {
       run_part(args, number, Traversal::whole, delta);
     } else {
       run_part(args, number, Traversal::by_query, delta);

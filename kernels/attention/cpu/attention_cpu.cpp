@@ -51,8 +51,8 @@ class QueryTile {
         o_(rows_of<T>(args.o, unit.sequence, unit.head)),
         lse_(args.lse.as<T>() + (unit.sequence * args.lse.size(1) + unit.head) * args.lse.size(2)),
         pass_(pass),
-        queries_(rows_within(pass.queries, unit.segment, plan_.n)),
-        segment_(unit.segment),
+        queries_(rows_within(pass.queries, unit.residue, plan_.n)),
+        residue_(unit.residue),
         index_(unit.tile),
         tile_(tile_at(queries_, unit.tile, plan_.tile.queries)),
         key_ld_(padded<T>(q_.size)),
@@ -82,7 +82,7 @@ class QueryTile {
   }
 
   void attend(const Part& part) const {
-    const RowSet keys = rows_within(part.keys, segment_, plan_.n);
+    const RowSet keys = rows_within(part.keys, residue_, plan_.n);
     const TileRuns runs = key_runs(plan_, pass_, part, index_);
     if (!runs.empty()) space_.bounds.set(part, queries_, keys, tile_, lanes_);
     for (const TileRun& run : runs)
@@ -168,7 +168,7 @@ class QueryTile {
   T* lse_;
   const Pass& pass_;
   RowSet queries_;
-  std::int32_t segment_, index_;
+  std::int32_t residue_, index_;
   Tile tile_;
   std::int64_t key_ld_, value_ld_, lanes_;
 };
@@ -180,7 +180,7 @@ void attention_pass(const AttentionArgs& args, std::int32_t number) {
     const auto passes = plan.passes_of(head);
     if (number >= static_cast<std::int32_t>(passes.size())) return {};
     const Pass& pass = passes[static_cast<std::size_t>(number)];
-    return {pass.segments, tiles_of(pass.queries, plan.tile.queries)};
+    return {pass.classes, tiles_of(pass.queries, plan.tile.queries)};
   });
 #pragma omp parallel
   {

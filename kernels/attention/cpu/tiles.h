@@ -40,16 +40,16 @@ inline HeadRows<T> rows_of(const Tensor& view, std::int64_t sequence, std::int64
 
 // The work of one head per sequence.
 struct HeadShare {
-  std::int64_t segments = 0, tiles = 0;  // one unit per tile and segment
+  std::int64_t classes = 0, tiles = 0;  // one unit per tile and class
   bool operator==(const HeadShare&) const = default;
 };
 struct WorkUnit {
   std::int64_t sequence, head;
-  std::int32_t segment, tile;
+  std::int32_t residue, tile;
 };
 
 // A call as a numbered list of units of work. Units of one head follow each other and find its keys in the cache. Where
-// the rows of a segment lie far apart, the heads of one segment follow each other instead, because their parts of a row
+// the rows of a class lie far apart, the heads of one class follow each other instead, because their parts of a row
 // are contiguous in memory.
 class WorkList {
  public:
@@ -57,8 +57,8 @@ class WorkList {
   WorkList(std::int64_t batch, std::int64_t heads, F&& share_of_head) : batch_(batch), first_{0} {
     for (std::int64_t h = 0; h < heads; ++h) {
       shares_.push_back(share_of_head(h));
-      first_.push_back(first_.back() + shares_.back().segments * shares_.back().tiles);
-      heads_together_ &= shares_.back().segments > 1 && shares_.back() == shares_.front();
+      first_.push_back(first_.back() + shares_.back().classes * shares_.back().tiles);
+      heads_together_ &= shares_.back().classes > 1 && shares_.back() == shares_.front();
     }
   }
   std::int64_t size() const { return batch_ * first_.back(); }

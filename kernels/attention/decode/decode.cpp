@@ -6,9 +6,9 @@ namespace longstride::kernels {
 
 namespace {
 
-// A ring with room for all keys of the part that a later query may need. Segments share one, in natural order.
+// A ring with room for all keys of the part that a later query may need. Classes share one, in natural order.
 CacheRing ring_of(const Pass& pass, const Part& part, std::int32_t n) {
-  const RowSet set = pass.segments > 1 ? RowSet{0, n, n, n} : part.keys;
+  const RowSet set = pass.classes > 1 ? RowSet{0, n, n, n} : part.keys;
   if (part.low.back >= n) return {set, set.length};  // limits at the start: all keys stay needed
   const std::int32_t positions = (part.low.block > 0 ? part.low.block : 1) + part.low.back;
   return {set, std::min(set.length, positions)};
@@ -34,7 +34,7 @@ std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan) {
     for (const Pass& pass : plan.passes_of(h))
       for (const Part& part : plan.parts_of(pass)) {
         if (!every_row) add_ring(ring_of(pass, part, plan.n));
-        decode->parts.push_back({part, pass.segments, static_cast<std::int32_t>(decode->rings.size()) - 1});
+        decode->parts.push_back({part, pass.classes, static_cast<std::int32_t>(decode->rings.size()) - 1});
       }
     head.rings = static_cast<std::int32_t>(decode->rings.size()) - head.first_ring;
     head.parts = static_cast<std::int32_t>(decode->parts.size()) - head.first_part;

@@ -20,7 +20,7 @@ struct CacheRing {
 // The keys of a part, by position, in one ring of a head.
 struct CachedPart {
   Part part;
-  std::int32_t segments = 1;  // the query at position i reads segment i mod segments
+  std::int32_t classes = 1;  // the query at position i reads class i mod classes
   std::int32_t ring = 0;
 };
 

@@ -138,7 +138,7 @@ void decode_rows(const DecodeArgs& args) {
     Query<T> query(args, unit / heads, unit % heads);
     for (std::int32_t p = 0; p < head.parts; ++p) {
       const CachedPart& cached = plan.parts[static_cast<std::size_t>(head.first_part + p)];
-      const RowSet set = rows_within(cached.part.keys, i % cached.segments, plan.n);
+      const RowSet set = rows_within(cached.part.keys, i % cached.classes, plan.n);
       query.attend(plan.rings[static_cast<std::size_t>(cached.ring)], set, cached.part.interval(set, i));
     }
     query.finish();

@@ -69,7 +69,7 @@ constexpr KeyLine key_line_of(const KeyRows& r) {
 constexpr KeyRows key_rows_of(const HeadGeometry& head, int part, std::int32_t n, std::int32_t position) {
   const CachedPart& cached = head.parts[part];
   const CacheRing& ring = head.rings[cached.ring];
-  const RowSet keys = rows_within(cached.part.keys, position % cached.segments, n);
+  const RowSet keys = rows_within(cached.part.keys, position % cached.classes, n);
   return {keys, cached.part.interval(keys, position), ring.first_row, ring.capacity, ring.set == keys};
 }
 

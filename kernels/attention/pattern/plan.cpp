@@ -10,14 +10,14 @@ namespace {
 // The geometry of a pass.
 struct PassOrder {
   RowSet queries;
-  std::int32_t segments = 1;
+  std::int32_t classes = 1;
   std::vector<Part> parts;
 
   bool operator==(const PassOrder& other) const {
     const auto same = [](const Part& a, const Part& b) {
       return a.kind == b.kind && a.keys == b.keys && a.low == b.low && a.high == b.high;
     };
-    return queries == other.queries && segments == other.segments &&
+    return queries == other.queries && classes == other.classes &&
            std::equal(parts.begin(), parts.end(), other.parts.begin(), other.parts.end(), same);
   }
 };
@@ -97,7 +97,7 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
     } else {
       plan->heads.push_back({static_cast<std::int32_t>(plan->passes.size()), static_cast<std::int32_t>(orders.size())});
       for (const PassOrder& order : orders) {
-        plan->passes.push_back({order.queries, order.segments, static_cast<std::int32_t>(plan->parts.size()),
+        plan->passes.push_back({order.queries, order.classes, static_cast<std::int32_t>(plan->parts.size()),
                                 static_cast<std::int32_t>(order.parts.size())});
         plan->parts.insert(plan->parts.end(), order.parts.begin(), order.parts.end());
       }
@@ -114,9 +114,9 @@ bool every_query_sees_a_key(const AttentionPlan& plan) {
     return to_itself &&
            (part.keys == pass.queries || (from_start && part.keys.length > 0 && part.keys.base <= pass.queries.base));
   };
-  // The segments of a pass shift queries and keys alike.
+  // The classes of a pass shift queries and keys alike.
   const auto covers = [&](const Pass& pass) {
-    const bool every_query = pass.segments == pass.queries.period || pass.queries.length == plan.n;
+    const bool every_query = pass.classes == pass.queries.period || pass.queries.length == plan.n;
     const std::span<const Part> parts = plan.parts_of(pass);
     return every_query && std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return sees(pass, part); });
   };

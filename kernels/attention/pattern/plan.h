@@ -72,21 +72,21 @@ struct Interval {
 
 struct Part {
   PartKind kind = PartKind::dense;
-  RowSet keys;  // of segment 0
+  RowSet keys;  // of residue class 0
   Limit low, high;
 
-  // The keys to which the query at position i may attend; `set` holds the keys of its segment.
+  // The keys to which the query at position i may attend; `set` holds the keys of its residue class.
   constexpr Interval interval(const RowSet& set, std::int32_t i) const {
     return {set.count_below(low.of(i)), set.count_below(high.of(i) + 1)};
   }
 };
 
-// Segment s reads queries and keys shifted by s positions (for column: one residue class per segment). Segments share
-// no query and no key row. Segment 0 is the longest; the others use its tiles, of which the last may hold one row less,
+// Residue class s reads queries and keys shifted by s positions (for column: one for each residue class). Classes share
+// no query and no key row. Class 0 is the longest; the others use its tiles, of which the last may hold one row less,
 // or none.
 struct Pass {
-  RowSet queries;  // of segment 0
-  std::int32_t segments = 1;
+  RowSet queries;  // of residue class 0
+  std::int32_t classes = 1;
   std::int32_t first_part = 0, parts = 0;
 };
 

@@ -18,7 +18,7 @@ struct TileSpan {
 
 constexpr std::int32_t tiles_in(std::int32_t length, std::int32_t tile) { return (length + tile - 1) / tile; }
 
-// The key tiles of query tile `index`. `queries` and `keys` are the row sets of one segment.
+// The key tiles of query tile `index`. `queries` and `keys` are the row sets of one class.
 constexpr TileSpan key_tiles_of(const Part& part, const RowSet& queries, const RowSet& keys, TileShape tile,
                                 std::int32_t index) {
   const std::int32_t begin = index * tile.queries;
@@ -80,7 +80,7 @@ class TileRuns {
   std::size_t count_ = 0;
 };
 
-// The key tiles of a query tile of a pass, and the query tiles of a key tile, in every segment.
+// The key tiles of a query tile of a pass, and the query tiles of a key tile, in every class.
 inline TileRuns key_runs(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t query_tile) {
   return TileRuns(key_tiles_of(part, pass.queries, part.keys, plan.tile, query_tile));
 }

@@ -47,8 +47,8 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
   const PassArgs& pass = pass_of(call.group);
   const Part& part = pass.part[0];
   const WorkUnit unit = unit_of(call.group, tiles_in(part.keys.length, tile.keys), pass, false);
-  const RowSet queries = rows_within(pass.queries, unit.segment, call.group.n);
-  const EntryPositions keys(rows_within(part.keys, unit.segment, call.group.n));
+  const RowSet queries = rows_within(pass.queries, unit.residue, call.group.n);
+  const EntryPositions keys(rows_within(part.keys, unit.residue, call.group.n));
   const std::int32_t begin = unit.tile * tile.keys;
   if (begin >= keys.set.length) return;
   __shared__ std::int32_t found[4];

@@ -19,8 +19,8 @@ inline constexpr std::int64_t most_columns = 128;
 // (tile_span.h); nothing is copied to the device.
 struct PassArgs {
   static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
-  RowSet queries;                       // of segment 0
-  std::int32_t segments = 0, parts = 0;
+  RowSet queries;                       // of class 0
+  std::int32_t classes = 0, parts = 0;
   Part part[most_parts];
   bool adds = false;  // to the results of earlier launches
 };

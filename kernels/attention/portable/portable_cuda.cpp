@@ -46,7 +46,7 @@ HeadLaunch numbered_part(const AttentionPlan& plan, std::int64_t head, std::int3
 PassArgs pass_of(const AttentionPlan& plan, const HeadLaunch& numbered) {
   PassArgs pass;
   pass.queries = numbered.pass->queries;
-  pass.segments = numbered.pass->segments;
+  pass.classes = numbered.pass->classes;
   pass.parts = numbered.parts;
   pass.adds = numbered.adds;
   if (numbered.parts > PassArgs::most_parts)

@@ -113,7 +113,7 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   const PassArgs& pass = pass_of(call.group);
   const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, rows), pass, true);
   if (unit.tile < 0) return;
-  const EntryPositions queries(rows_within(pass.queries, unit.segment, call.group.n));
+  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.group.n));
   const std::int32_t begin = unit.tile * rows;
   if (begin >= queries.set.length) return;
   KeyTiles tiles(pass, unit, queries.set, call.group.n, tile_shape);
@@ -147,7 +147,7 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   for (; tiles.more(); tiles.advance()) {
     const Step now = tiles.step();
     const Part& part = pass.part[now.part];
-    const EntryPositions keys(rows_within(part.keys, unit.segment, call.group.n));
+    const EntryPositions keys(rows_within(part.keys, unit.residue, call.group.n));
     __syncthreads();
     load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, now.begin);
     load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, now.begin);
@@ -185,7 +185,7 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
   const PassArgs& pass = pass_of(call.group);
   const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, rows), pass, true);
   if (unit.tile < 0) return;
-  const EntryPositions queries(rows_within(pass.queries, unit.segment, call.group.n));
+  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.group.n));
   const std::int32_t begin = unit.tile * rows;
   if (begin >= queries.set.length) return;
   KeyTiles tiles(pass, unit, queries.set, call.group.n, tile_shape);
@@ -211,7 +211,7 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
   for (; tiles.more(); tiles.advance()) {
     const Step now = tiles.step();
     const Part& part = pass.part[now.part];
-    const EntryPositions keys(rows_within(part.keys, unit.segment, call.group.n));
+    const EntryPositions keys(rows_within(part.keys, unit.residue, call.group.n));
     __syncthreads();
     load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, now.begin);
     load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, now.begin);
@@ -235,8 +235,8 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
   const PassArgs& pass = pass_of(call.group);
   const Part& part = pass.part[0];
   const WorkUnit unit = unit_of(call.group, tiles_in(part.keys.length, rows), pass, false);
-  const EntryPositions queries(rows_within(pass.queries, unit.segment, call.group.n));
-  const EntryPositions keys(rows_within(part.keys, unit.segment, call.group.n));
+  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.group.n));
+  const EntryPositions keys(rows_within(part.keys, unit.residue, call.group.n));
   const std::int32_t begin = unit.tile * rows;
   if (begin >= keys.set.length) return;
   __shared__ std::int32_t found[4];

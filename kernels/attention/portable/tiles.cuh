@@ -13,16 +13,16 @@ namespace longstride::kernels::cuda::portable {
 // Every block has this many threads.
 inline constexpr int block_threads = 128;
 
-// The work of a block of the grid (segments x tiles, heads of the group, batch). With `backwards` the last tiles come
+// The work of a block of the grid (classes x tiles, heads of the group, batch). With `backwards` the last tiles come
 // first: causal rows have the most keys at the end of a sequence, causal keys the most rows at its beginning.
 struct WorkUnit {
-  std::int32_t batch, head, segment, tile;
+  std::int32_t batch, head, residue, tile;
   const PassArgs* pass;
 };
 __device__ inline WorkUnit unit_of(const PassGroup& group, std::int32_t tiles, const PassArgs& pass, bool backwards) {
   const auto x = static_cast<std::int32_t>(blockIdx.x);
-  const std::int32_t tile = x / pass.segments;
-  return {static_cast<std::int32_t>(blockIdx.z), group.head[blockIdx.y], x % pass.segments,
+  const std::int32_t tile = x / pass.classes;
+  return {static_cast<std::int32_t>(blockIdx.z), group.head[blockIdx.y], x % pass.classes,
           backwards ? tiles - 1 - tile : tile, &pass};
 }
 // The grid, large enough for the head with the most tiles.
@@ -32,7 +32,7 @@ inline dim3 grid_of(const Call& call, std::int32_t rows, Side side) {
   for (std::int32_t j = 0; j < call.group.passes; ++j) {
     const PassArgs& pass = call.group.pass[j];
     const std::int32_t length = side == Side::queries ? pass.queries.length : pass.part[0].keys.length;
-    most = std::max(most, pass.segments * tiles_in(length, rows));
+    most = std::max(most, pass.classes * tiles_in(length, rows));
   }
   return {static_cast<unsigned>(most), static_cast<unsigned>(call.group.heads), static_cast<unsigned>(call.batch)};
 }
@@ -101,7 +101,7 @@ class KeyTiles {
  private:
   __device__ void seek() {
     for (; part_ < pass_.parts; ++part_) {
-      const RowSet keys = rows_within(pass_.part[part_].keys, unit_.segment, n_);
+      const RowSet keys = rows_within(pass_.part[part_].keys, unit_.residue, n_);
       span_ = key_tiles_of(pass_.part[part_], queries_, keys, tile_, unit_.tile);
       at_ = span_.begin;
       length_ = keys.length;

@@ -27,7 +27,7 @@ constexpr BoxShape box_of(const RowSet& set, std::int32_t rows) {
   if (set.run >= set.period || set.run >= rows) return {rows, 1};
   return {set.run, rows / set.run};
 }
-// The first entry of a tile in the map: offset within the period, and period. `set` is that of the segment.
+// The first entry of a tile in the map: offset within the period, and period. `set` is that of the class.
 struct TileCorner {
   std::int32_t offset = 0, period = 0;
 };

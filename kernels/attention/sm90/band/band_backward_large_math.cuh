@@ -8,19 +8,18 @@
 namespace longstride::kernels::cuda::sm90 {
 
 struct BandBackwardLargeTask : BandBackwardTask {
-  // Consecutive blocks have neighbouring heads, then neighbouring segments, because their rows are neighbours in
+  // Consecutive blocks have neighbouring heads, then neighbouring classes, because their rows are neighbours in
   // memory.
   __device__ bool find(const BandBackwardProblem& problem) {
     std::uint32_t index = blockIdx.x;
-    const auto heads = static_cast<std::uint32_t>(problem.heads),
-               segments = static_cast<std::uint32_t>(problem.segments);
+    const auto heads = static_cast<std::uint32_t>(problem.heads), classes = static_cast<std::uint32_t>(problem.classes);
     head = static_cast<std::int32_t>(index % heads);
     index /= heads;
-    segment = static_cast<std::int32_t>(index % segments);
-    begin = static_cast<std::int32_t>(index / segments) * problem.run;
+    residue = static_cast<std::int32_t>(index % classes);
+    begin = static_cast<std::int32_t>(index / classes) * problem.run;
     sequence = static_cast<std::int32_t>(blockIdx.y);
     const bool natural = problem.set.run >= problem.set.period;
-    base = problem.set.base + segment;
+    base = problem.set.base + residue;
     step = natural ? 1 : problem.set.period;
     length = natural ? problem.set.length : (problem.n - base + step - 1) / step;
     end = min(begin + problem.run, (length + band_rows - 1) / band_rows);
@@ -46,7 +45,7 @@ struct BandBackwardLargeMath : BandBackward<T, KeySize, ValueSize, BandBackwardP
 
   // Of a box, from one of the tile's rows on.
   __device__ Coordinates corner(std::int32_t tile, int box, int from_row = 0) const {
-    const bool natural = task.step == 1 && problem.segments == 1;
+    const bool natural = task.step == 1 && problem.classes == 1;
     const std::int32_t entry = tile * rows + from_row;
     return {{box * 64, task.head, natural ? task.base + entry : task.base, natural ? 0 : entry, task.sequence}};
   }

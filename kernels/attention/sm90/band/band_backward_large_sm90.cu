@@ -24,7 +24,7 @@ template <class Problem>
 void launch_blocks(void (*kernel)(Problem), const Problem& problem, std::int64_t batch, std::int32_t tiles, int threads,
                    std::size_t bytes, const Launch& launch) {
   allow_shared(kernel, bytes);
-  const std::int64_t of_sequence = std::int64_t{problem.heads} * problem.segments * tiles_in(tiles, problem.run);
+  const std::int64_t of_sequence = std::int64_t{problem.heads} * problem.classes * tiles_in(tiles, problem.run);
   run("attention_backward_band_sm90", kernel,
       {{static_cast<unsigned>(of_sequence), static_cast<unsigned>(batch)}, threads, bytes}, launch, problem);
 }

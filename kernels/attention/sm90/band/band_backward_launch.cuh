@@ -49,7 +49,7 @@ inline void fill_problem(const AttentionBackwardArgs& args, const BandPlan& band
   problem.set = band.set;
   problem.shape = band.shape;
   problem.n = band.n;
-  problem.segments = band.segments;
+  problem.classes = band.classes;
   problem.heads = band.heads;
   problem.reach = band.reach;
   problem.scale = static_cast<float>(args.scale);

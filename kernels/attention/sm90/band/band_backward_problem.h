@@ -10,9 +10,9 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct BandBackwardProblem {
   RowMaps q, k, v, o, dout;
-  RowSet set;  // of segment 0, queries and keys alike
+  RowSet set;  // of class 0, queries and keys alike
   BandShape shape;
-  std::int32_t n, segments, heads;
+  std::int32_t n, classes, heads;
   std::int32_t reach;                  // most query tiles that see a key tile
   std::int32_t slots;                  // query tiles in shared memory
   std::int32_t key_stages, ds_stages;  // 1 or 2
@@ -23,11 +23,11 @@ struct BandBackwardProblem {
   Gradient dq, dk, dv;
 };
 
-// A block's share of one segment.
+// A block's share of one class.
 struct BandBackwardTask {
-  std::int32_t head, segment, sequence;
+  std::int32_t head, residue, sequence;
   std::int32_t begin, end;  // tiles
-  std::int32_t length;      // entries of the segment's row set
+  std::int32_t length;      // entries of the class's row set
   std::int32_t base, step;  // entry t is at base + t * step
 
   constexpr std::int64_t position(std::int32_t entry) const { return base + static_cast<std::int64_t>(entry) * step; }

@@ -17,7 +17,7 @@ struct BandBackwardServer : BandBackwardSmallBlock<T> {
 
   __device__ explicit BandBackwardServer(const Block& block) : Block(block) {}
 
-  // A tile, as its segment's base and its first entry there. Tiles come in order.
+  // A tile, as its class's base and its first entry there. Tiles come in order.
   struct Cursor {
     std::int32_t base, entry;
   };
@@ -73,7 +73,7 @@ struct BandBackwardServer : BandBackwardSmallBlock<T> {
     Cursor at;
     const T* o;
     const float* lse;
-    std::int32_t left;  // entries from the thread's row to the segment's end
+    std::int32_t left;  // entries from the thread's row to the class's end
     OutputRow row;
 
     __device__ OutputRows(const BandBackwardServer& server, const Cursor& cursor) : at(cursor) { find(server); }

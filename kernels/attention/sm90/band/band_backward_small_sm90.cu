@@ -25,7 +25,7 @@ void launch_band(const AttentionBackwardArgs& args, const BandPlan& band, const 
   problem.run = shares.run;
   problem.chain = shares.chain;
   const std::int32_t tiles = tiles_in(band.set.length, band_rows);
-  const std::int32_t runs = tiles_in(tiles, shares.run), chains = tiles_in(band.segments, shares.chain);
+  const std::int32_t runs = tiles_in(tiles, shares.run), chains = tiles_in(band.classes, shares.chain);
   problem.by_heads = Divisor(band.heads);
   problem.by_chains = Divisor(chains);
   problem.by_period = Divisor(band.set.period);

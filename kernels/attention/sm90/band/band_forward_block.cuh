@@ -10,27 +10,27 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// Query tiles: [begin, end) in each of some segments.
+// Query tiles: [begin, end) in each of some classes.
 struct BandForwardTask {
-  std::int32_t head, sequence, run, segment, segment_end;
-  std::int32_t base, step, length;  // of this segment: entry t is at base + t * step
+  std::int32_t head, sequence, run, residue, class_end;
+  std::int32_t base, step, length;  // of this class: entry t is at base + t * step
   std::int32_t begin, end;
 
-  // Consecutive blocks have neighbouring heads, then neighbouring segments, because their rows are neighbours in
+  // Consecutive blocks have neighbouring heads, then neighbouring classes, because their rows are neighbours in
   // memory.
   __device__ BandForwardTask(const BandForwardProblem& problem, std::int32_t index) {
     const std::int32_t rest = problem.by_heads.quotient(index);
     head = index - rest * static_cast<std::int32_t>(problem.by_heads.value);
     sequence = static_cast<std::int32_t>(blockIdx.y);
     run = problem.by_chains.quotient(rest);
-    segment = (rest - run * static_cast<std::int32_t>(problem.by_chains.value)) * problem.chain;
-    segment_end = min(segment + problem.chain, problem.segments);
+    residue = (rest - run * static_cast<std::int32_t>(problem.by_chains.value)) * problem.chain;
+    class_end = min(residue + problem.chain, problem.classes);
     step = problem.set.run >= problem.set.period ? 1 : problem.set.period;
   }
-  // Moves to this segment; false after the last.
+  // Moves to this class; false after the last.
   __device__ bool enter(const BandForwardProblem& problem) {
-    if (segment >= segment_end) return false;
-    base = problem.set.base + segment;
+    if (residue >= class_end) return false;
+    base = problem.set.base + residue;
     length = step == 1 ? problem.set.length : problem.by_period.quotient(problem.n - base + step - 1);
     begin = run * problem.run;
     end = min(begin + problem.run, (length + band_rows - 1) / band_rows);
@@ -116,7 +116,7 @@ struct BandForwardBlock {
   __device__ void load(BandForwardTask task) const {
     RingSlot query_slot, key_slot;
     int of = 0;  // the sharer whose turn it is
-    for (; task.enter(problem); ++task.segment) {
+    for (; task.enter(problem); ++task.residue) {
       std::int32_t key = first_key_tile(task.begin);
       for (std::int32_t tile = task.begin; tile < task.end; ++tile) {
         load_queries(task, tile, of, query_slot);

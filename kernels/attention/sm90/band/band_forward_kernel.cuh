@@ -1,5 +1,5 @@
 // Attention forward over a band: queries and keys are one row set, cut into tiles of 64 rows, and a query tile sees the
-// few key tiles up to its own. A task is a run of query tiles of one segment, or all tiles of a chain of segments: keys
+// few key tiles up to its own. A task is a run of query tiles of one class, or all tiles of a chain of classes: keys
 // and values pass through a ring once and stay while a query tile of the task sees them, and the next tiles are loaded
 // while this one is computed.
 //
@@ -223,7 +223,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
     return result;
   }
 
-  // Each warp stores its own rows through shared memory. `lse` points to the segment's first entry; it is written last,
+  // Each warp stores its own rows through shared memory. `lse` points to the class's first entry; it is written last,
   // because a fence waits for all earlier writes.
   __device__ void store(const BandForwardTask& task, std::int32_t tile, int warp, const float (&o)[ValueSize / 2],
                         const Result& result, float* lse) const {
@@ -260,7 +260,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
 
   // ---- The loop over query tiles ----
 
-  // The key tiles of a segment that a consumer has not released yet.
+  // The key tiles of a class that a consumer has not released yet.
   struct Held {
     std::int32_t first = 0, expected = 0;  // tiles: the first one, and the first that it does not know to be there
     int oldest = 0;                        // the first one's stage
@@ -298,8 +298,8 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
             problem.n;
     Held held;
     int until_turn = sharer;  // query tiles of other sharers before the next one of this one
-    for (; task.enter(problem); ++task.segment) {
-      if (task.begin >= task.end) continue;  // this segment is shorter than others
+    for (; task.enter(problem); ++task.residue) {
+      if (task.begin >= task.end) continue;  // this class is shorter than others
       held.first = held.expected = first_key_tile(task.begin);
       float* lse = of_head + task.base;
       asm("" : "+l"(lse));  // computed once

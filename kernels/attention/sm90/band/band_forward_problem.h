@@ -27,11 +27,11 @@ struct BandLimit {
 struct BandForwardProblem {
   RowMaps q, k, v;  // boxes of band_rows rows
   RowMaps o;        // boxes of the rows of a warp
-  RowSet set;       // of segment 0, queries and keys alike
+  RowSet set;       // of class 0, queries and keys alike
   BandLimit limit;
-  std::int32_t n, segments;
+  std::int32_t n, classes;
   std::int32_t stages;      // key and value tiles in a ring
-  std::int32_t run, chain;  // a task has `run` tiles of each of `chain` segments: all tiles of several, or one's run
+  std::int32_t run, chain;  // a task has `run` tiles of each of `chain` classes: all tiles of several, or one's run
   Divisor by_heads, by_chains, by_period;
   float rate;  // scale * log2(e)
   float* lse;

@@ -34,7 +34,7 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
   problem.set = band.set;
   problem.limit = BandLimit(band.shape);
   problem.n = band.n;
-  problem.segments = band.segments;
+  problem.classes = band.classes;
   problem.rate = static_cast<float>(args.scale) * log2_e;
   problem.lse = args.lse.as<float>();
   problem.stages = choose_stages<B>(band.reach);
@@ -43,7 +43,7 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
   const BandShares& shares = of_chains.cost <= of_runs.cost ? of_chains : of_runs;
   problem.run = shares.run;
   problem.chain = shares.chain;
-  const std::int32_t chains = tiles_in(band.segments, shares.chain),
+  const std::int32_t chains = tiles_in(band.classes, shares.chain),
                      runs = tiles_in(tiles_in(band.set.length, band_rows), shares.run);
   problem.by_heads = Divisor(band.heads);
   problem.by_chains = Divisor(chains);

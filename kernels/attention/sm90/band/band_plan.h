@@ -10,9 +10,9 @@
 namespace longstride::kernels::cuda::sm90 {
 
 struct BandPlan {
-  RowSet set;  // of segment 0, queries and keys alike
+  RowSet set;  // of class 0, queries and keys alike
   BandShape shape;
-  std::int32_t n, segments, heads;
+  std::int32_t n, classes, heads;
   std::int32_t reach;  // most query tiles that see a key tile, and most key tiles that a query tile sees
 };
 
@@ -27,7 +27,7 @@ inline bool find_any_band(const AttentionPlan& plan, BandPlan& band) {
   const bool natural = part.keys.run >= part.keys.period;
   if (part.low.block > 0 && (!natural || part.low.back != 0)) return false;
   band.set = part.keys;
-  band.segments = pass.segments;
+  band.classes = pass.classes;
   band.n = plan.n;
   band.heads = geometry.heads;
   band.shape.block = part.low.block;
@@ -44,8 +44,8 @@ inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
   return find_any_band(plan, band) && band.reach <= most_reach;
 }
 
-// The division of a band between blocks: a block owns `run` tiles of a segment or, where segments are short, all tiles
-// of `chain` consecutive segments.
+// The division of a band between blocks: a block owns `run` tiles of a class or, where classes are short, all tiles
+// of `chain` consecutive classes.
 struct BandShares {
   std::int32_t run = 1, chain = 1;
   double cost = 0;  // in consecutive steps of the longest block
@@ -57,7 +57,7 @@ inline BandShares choose_run(const BandPlan& band, std::int64_t batch, std::int6
   BandShares best;
   for (std::int32_t runs = tiles; runs >= 1; runs = runs > 64 ? runs - runs / 64 : runs - 1) {
     const std::int32_t run = (tiles + runs - 1) / runs;
-    const std::int64_t blocks = batch * band.heads * band.segments * tiles_in(tiles, run);
+    const std::int64_t blocks = batch * band.heads * band.classes * tiles_in(tiles, run);
     const std::int64_t waves = (blocks + at_once - 1) / at_once;
     const double cost = static_cast<double>(waves) * (run + 1 + 0.5 * (tiles_in(tiles, run) > 1 ? band.reach - 1 : 0));
     if (best.cost == 0 || cost < best.cost) best = {run, 1, cost};
@@ -68,8 +68,8 @@ inline BandShares choose_run(const BandPlan& band, std::int64_t batch, std::int6
 inline BandShares choose_chain(const BandPlan& band, std::int64_t batch, std::int64_t at_once) {
   const std::int32_t tiles = tiles_in(band.set.length, band_rows);
   BandShares best;
-  for (std::int32_t chain = 1; chain <= std::min(band.segments, 256); ++chain) {
-    const std::int64_t chains = batch * band.heads * tiles_in(band.segments, chain);
+  for (std::int32_t chain = 1; chain <= std::min(band.classes, 256); ++chain) {
+    const std::int64_t chains = batch * band.heads * tiles_in(band.classes, chain);
     const std::int64_t waves = (chains + at_once - 1) / at_once;
     const double cost = static_cast<double>(waves) * (static_cast<double>(chain) * tiles + 1);
     if (best.cost == 0 || cost < best.cost) best = {tiles, chain, cost};

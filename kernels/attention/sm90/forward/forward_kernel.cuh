@@ -1,4 +1,4 @@
-// Attention on Hopper. A task is one tile of queries of one (sequence, head, segment); a block has one, or several in
+// Attention on Hopper. A task is one tile of queries of one (sequence, head, class); a block has one, or several in
 // turn. A producer loads key and value tiles by TMA through a ring in shared memory, in the order of the pass's parts.
 // Each warpgroup of consumers multiplies its 64 queries with them by wgmma, with the online softmax in registers: where
 // registers allow, the scores of the next tile are computed while the weights of this one are multiplied by its values.

@@ -53,7 +53,7 @@ class ForwardProducer : Layout {
     KeyTiles<queries, keys>& tiles = control.producer_tiles;
     if (!tiles.next(control.rows[at], task.parts)) return false;
     const PartShape& part = problem_.pass[task.pass].part[tiles.part];
-    const TileCorner corner = corner_of(part, tiles.begin(), task.segment);
+    const TileCorner corner = corner_of(part, tiles.begin(), task.residue);
     const int stage = control.producer_slot.index;
     barrier_wait(&control.empty[stage], control.producer_slot.parity ^ 1);
     barrier_arrive_expect(&control.k[stage], k_bytes);
@@ -76,7 +76,7 @@ class ForwardProducer : Layout {
     __syncwarp();
     const PartShape& part = problem_.pass[task.pass].part[tiles.part];
     const auto run = static_cast<std::int32_t>(part.run.value), period = static_cast<std::int32_t>(part.period.value);
-    const TilePieces pieces(part.base + task.segment, run, period, tiles.begin(), keys,
+    const TilePieces pieces(part.base + task.residue, run, period, tiles.begin(), keys,
                             [&](std::int32_t x) { return part.run.quotient(x); });
     const int stage = control.producer_slot.index;
     char* const k = shared_ + k_at + stage * k_bytes;
@@ -93,7 +93,7 @@ class ForwardProducer : Layout {
                   PieceCopy<key_boxes, k_box>{&of_k.complete, problem_.k_pieces, k, &control.k[stage]},
                   PieceCopy<value_boxes, v_box>{&of_v.complete, problem_.v_pieces, v, &control.v[stage]});
     } else if (lane == 0) {
-      const TileCorner corner = corner_of(part, tiles.begin(), task.segment);
+      const TileCorner corner = corner_of(part, tiles.begin(), task.residue);
       load(k, of_k, key_boxes, k_box, task, corner, &control.k[stage]);
       load(v, of_v, value_boxes, v_box, task, corner, &control.v[stage]);
     }
@@ -102,10 +102,10 @@ class ForwardProducer : Layout {
     return true;
   }
 
-  __device__ static TileCorner corner_of(const PartShape& part, std::int32_t entry, std::int32_t segment) {
+  __device__ static TileCorner corner_of(const PartShape& part, std::int32_t entry, std::int32_t residue) {
     if (part.natural) return {part.base + entry, 0};
     const std::int32_t period = part.run.quotient(entry);
-    return {part.base + segment + entry - period * static_cast<std::int32_t>(part.run.value), period};
+    return {part.base + residue + entry - period * static_cast<std::int32_t>(part.run.value), period};
   }
 
   __device__ static void load(char* to, const RowMaps& maps, int boxes, int box_bytes, const ForwardTask& task,

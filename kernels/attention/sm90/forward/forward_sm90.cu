@@ -36,9 +36,9 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
     shape.kind = kinds.number_of(pass.queries);
     shape.parts = pass.parts;
     shape.tiles = tiles_in(pass.queries.length, F::queries);
-    shape.segments = Divisor(pass.segments);
+    shape.classes = Divisor(pass.classes);
     for (int i = 0; i < pass.parts; ++i) shape.part[i] = PartShape(pass.part[i], kinds.number_of(pass.part[i].keys));
-    tiles = std::max(tiles, std::int64_t{pass.segments} * shape.tiles);
+    tiles = std::max(tiles, std::int64_t{pass.classes} * shape.tiles);
   }
   for (int i = 0; i < kinds.count(); ++i) {
     if (kinds[i].run >= kinds[i].period || kinds[i].run == 1) {  // queries may have it

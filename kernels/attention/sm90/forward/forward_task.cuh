@@ -1,4 +1,4 @@
-// The tile of queries of one (sequence, head, segment) that is a task of the forward kernel.
+// The tile of queries of one (sequence, head, class) that is a task of the forward kernel.
 #pragma once
 #include <cstdint>
 
@@ -7,16 +7,16 @@
 namespace longstride::kernels::cuda::sm90 {
 
 struct ForwardTask {
-  std::int32_t head, sequence, segment, pass;
-  std::int32_t begin, length;  // first query, and number of queries, in entries of the segment's row set
+  std::int32_t head, sequence, residue, pass;
+  std::int32_t begin, length;  // first query, and number of queries, in entries of the class's row set
   std::int32_t parts, step;
 
-  __device__ std::int32_t position(std::int32_t entry) const { return segment + entry * step; }
+  __device__ std::int32_t position(std::int32_t entry) const { return residue + entry * step; }
   __device__ TileCorner corner(std::int32_t entry) const {
-    return step == 1 ? TileCorner{entry, 0} : TileCorner{segment, entry};
+    return step == 1 ? TileCorner{entry, 0} : TileCorner{residue, entry};
   }
 
-  // Longest rows first. Consecutive tasks have neighbouring heads, then segments, because their rows are neighbours in
+  // Longest rows first. Consecutive tasks have neighbouring heads, then classes, because their rows are neighbours in
   // memory.
   __device__ bool find(const ForwardProblem& problem, std::int32_t rows, std::int32_t index) {
     const auto take = [&](const Divisor& divisor) {
@@ -31,11 +31,11 @@ struct ForwardTask {
     const PassShape& shape = problem.pass[pass];
     parts = shape.parts;
     step = shape.step;
-    segment = take(shape.segments);
+    residue = take(shape.classes);
     sequence = take(problem.batch);
     begin = (shape.tiles - 1 - index) * rows;
-    // Entries of the segment below n.
-    length = shape.step == 1 ? problem.n : shape.part[0].period.quotient(problem.n - segment + shape.step - 1);
+    // Entries of the class below n.
+    length = shape.step == 1 ? problem.n : shape.part[0].period.quotient(problem.n - residue + shape.step - 1);
     return index < shape.tiles && begin < length;
   }
 };

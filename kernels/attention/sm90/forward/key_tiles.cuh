@@ -18,7 +18,7 @@ struct RowIntervals {
   __device__ void fill(const PassShape& pass, const ForwardTask& task, std::int32_t thread, std::int32_t threads) {
     for (std::int32_t r = thread; r < Queries; r += threads) {
       const std::int32_t position = task.position(min(task.begin + r, task.length - 1));
-      for (std::int32_t p = 0; p < pass.parts; ++p) row[p][r] = pass.part[p].interval(position, task.segment);
+      for (std::int32_t p = 0; p < pass.parts; ++p) row[p][r] = pass.part[p].interval(position, task.residue);
     }
   }
 };

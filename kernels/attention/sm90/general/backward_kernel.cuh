@@ -153,10 +153,10 @@ struct Backward {
       if (tiles_.entered()) {
         const std::int32_t n = problem_.geometry.n;
         if (side == Side::queries) {
-          set_ = task_.segment_of(task_.pass->part[tiles_.part()].keys, n);
+          set_ = task_.class_of(task_.pass->part[tiles_.part()].keys, n);
           next_.kind = problem_.key_kind[task_.pass_index][tiles_.part()];
         } else {
-          set_ = task_.segment_of(task_.pass->queries, n);
+          set_ = task_.class_of(task_.pass->queries, n);
           next_.kind = problem_.query_kind[task_.pass_index];
         }
       }

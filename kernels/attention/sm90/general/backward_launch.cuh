@@ -29,7 +29,7 @@ std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_
     }
     if (side == Side::keys && problem.part >= pass.parts) continue;
     const RowSet& own = side == Side::queries ? pass.queries : pass.part[problem.part].keys;
-    tiles = std::max(tiles, std::int64_t{pass.segments} * tiles_in(own.length, B::rows));
+    tiles = std::max(tiles, std::int64_t{pass.classes} * tiles_in(own.length, B::rows));
   }
   for (int i = 0; i < kinds.count(); ++i) {
     problem.run[i] = Divisor(kinds[i].run);

@@ -30,12 +30,12 @@ __device__ inline Interval queries_of(const Part& part, const RowSet& queries, s
 // The work of a block.
 struct BackwardTask {
   const PassGeometry* pass;
-  std::int32_t pass_index, head, sequence, segment;
+  std::int32_t pass_index, head, sequence, residue;
   std::int32_t begin;  // first row of its own, in entries of the row set `own`
   RowSet own;
 
-  __device__ RowSet segment_of(const RowSet& set, std::int32_t n) const {
-    return pass->segments == 1 ? set : rows_within(set, segment, n);
+  __device__ RowSet class_of(const RowSet& set, std::int32_t n) const {
+    return pass->classes == 1 ? set : rows_within(set, residue, n);
   }
 
   // Longest rows first: the last queries, the first keys. Consecutive blocks have neighbouring heads, whose rows are
@@ -50,16 +50,16 @@ struct BackwardTask {
     if (pass_index == Geometry::none) return false;
     pass = &geometry.pass[pass_index];
     if (side == Side::keys && problem.part >= pass->parts) return false;
-    const std::uint32_t segments = pass->segments, batch = problem.batch;
-    segment = static_cast<std::int32_t>(index % segments);
-    index /= segments;
+    const std::uint32_t classes = pass->classes, batch = problem.batch;
+    residue = static_cast<std::int32_t>(index % classes);
+    index /= classes;
     sequence = static_cast<std::int32_t>(index % batch);
     index /= batch;
     const RowSet& whole = side == Side::queries ? pass->queries : pass->part[problem.part].keys;
     const std::int32_t tiles = tiles_in(whole.length, rows), tile = static_cast<std::int32_t>(index);
     if (tile >= tiles) return false;
     begin = (side == Side::queries ? tiles - 1 - tile : tile) * rows;
-    own = segment_of(whole, geometry.n);
+    own = class_of(whole, geometry.n);
     return begin < own.length;
   }
 };
@@ -78,12 +78,12 @@ struct MeetingRows {
     for (std::int32_t r = threadIdx.x; r < Rows; r += blockDim.x) {
       const std::int32_t position = position_at(task.own, min(task.begin + r, task.own.length - 1));
       if constexpr (side == Side::keys) {
-        const RowSet queries = task.segment_of(task.pass->queries, n);
+        const RowSet queries = task.class_of(task.pass->queries, n);
         row[0][r] = queries_of(task.pass->part[problem.part], queries, position);
       } else {
         for (std::int32_t p = 0; p < task.pass->parts; ++p) {
           const Part& part = task.pass->part[p];
-          const RowSet keys = task.segment_of(part.keys, n);
+          const RowSet keys = task.class_of(part.keys, n);
           row[p][r] = {entries_below(keys, part.low.of(position)), entries_below(keys, part.high.of(position) + 1)};
         }
       }

@@ -9,8 +9,8 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct PassGeometry {
   static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
-  RowSet queries;                       // of segment 0
-  std::int32_t segments = 0;
+  RowSet queries;                       // of class 0
+  std::int32_t classes = 0;
   std::int32_t parts = 0;
   Part part[most_parts];
 };
@@ -55,7 +55,7 @@ inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
       if (p == Geometry::most_passes || pass.parts > PassGeometry::most_parts) return false;
       index[out.passes++] = h.first_pass + number;
       out.pass[p].queries = pass.queries;
-      out.pass[p].segments = pass.segments;
+      out.pass[p].classes = pass.classes;
       out.pass[p].parts = pass.parts;
       for (std::int32_t i = 0; i < pass.parts; ++i)
         out.pass[p].part[i] = plan.parts_of(pass)[static_cast<std::size_t>(i)];

@@ -49,24 +49,24 @@ struct PartShape {
         low(part.low),
         high(part.high) {}
 #ifdef __CUDACC__
-  // Number of entries of the segment's row set below p. The high limit of a row is at most the row, so no count exceeds
+  // Number of entries of the class's row set below p. The high limit of a row is at most the row, so no count exceeds
   // the row set.
-  __device__ std::int32_t count_below(std::int32_t p, std::int32_t segment) const {
-    const std::int32_t past = max(p - base - segment, 0);
+  __device__ std::int32_t count_below(std::int32_t p, std::int32_t residue) const {
+    const std::int32_t past = max(p - base - residue, 0);
     if (natural) return past;
     const std::int32_t periods = period.quotient(past), width = static_cast<std::int32_t>(run.value);
     return periods * width + min(past - periods * static_cast<std::int32_t>(period.value), width);
   }
-  __device__ Interval interval(std::int32_t position, std::int32_t segment) const {
-    return {count_below(low.of(position), segment), count_below(high.of(position) + 1, segment)};
+  __device__ Interval interval(std::int32_t position, std::int32_t residue) const {
+    return {count_below(low.of(position), residue), count_below(high.of(position) + 1, residue)};
   }
 #endif
 };
 
-// Queries come in natural order or as residue classes: entry t of segment s is at s + step * t.
+// Queries come in natural order or as residue classes: entry t of class s is at s + step * t.
 struct PassShape {
   std::int32_t step = 1, kind = 0, parts = 0, tiles = 0;
-  Divisor segments;
+  Divisor classes;
   PartShape part[PassGeometry::most_parts];
 };
 

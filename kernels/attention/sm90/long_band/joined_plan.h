@@ -1,4 +1,4 @@
-// Which attentions take turns over own blocks and summary rows (joined_walk.h), and how much memory that takes. Needs
+// Which attentions take turns over own blocks and summary rows (joined_order.h), and how much memory that takes. Needs
 // no CUDA.
 #pragma once
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 #include "kernels/attention/joined_part.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
-#include "kernels/attention/sm90/long_band/joined_walk.h"
+#include "kernels/attention/sm90/long_band/joined_order.h"
 #include "kernels/attention/sm90/long_band/long_band_plan.h"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -18,22 +18,22 @@ struct JoinedPlan {
   bool in_pieces = false;                         // its tiles are no boxes (general/tile_pieces.h)
   std::int32_t first[Geometry::most_heads] = {};  // per head, of its summary rows in a block
 
-  JoinedWalk walk(std::int32_t head = 0) const { return {turns.walk(), summary.run, first[head]}; }
-  // As many segments side by side as give every GPU block two summary tasks, the long ones, or a few more, so that no
-  // group of segments is small. Their sums need not stay in the second-level cache: what one task has added another one
+  JoinedOrder order(std::int32_t head = 0) const { return {turns.order(), summary.run, first[head]}; }
+  // As many classes side by side as give every GPU block two summary tasks, the long ones, or a few more, so that no
+  // group of classes is small. Their sums need not stay in the second-level cache: what one task has added another one
   // fetches soon.
   void lay_out() {
-    const std::int32_t tiles = walk().query_tiles();
-    turns.ring = {.ring = tiles, .tiles = tiles, .most_turns = static_cast<std::uint32_t>(walk().most_turns())};
-    const std::int64_t lanes = std::max(least_lanes, tiles_in(2 * long_band_blocks, walk().summary_tasks()));
-    turns.divide(std::max<std::int64_t>(turns.segments / lanes, 1));
+    const std::int32_t tiles = order().query_tiles();
+    turns.ring = {.ring = tiles, .tiles = tiles, .most_turns = static_cast<std::uint32_t>(order().most_turns())};
+    const std::int64_t lanes = std::max(least_lanes, tiles_in(2 * long_band_blocks, order().summary_tasks()));
+    turns.divide(std::max<std::int64_t>(turns.classes / lanes, 1));
   }
   std::size_t scratch_bytes() const { return turns.scratch_bytes(); }
 };
 
 // Whether a pass is own blocks and summary rows of earlier ones.
 inline bool is_joined(const PassGeometry& pass, std::int32_t n) {
-  if (pass.parts != 2 || pass.segments != 1) return false;
+  if (pass.parts != 2 || pass.classes != 1) return false;
   const Part &block = pass.part[0], &rest = pass.part[1];
   const RowSet& rows = rest.keys;
   const std::int32_t l = block.low.block;
@@ -58,9 +58,9 @@ inline bool find_joined(const AttentionBackwardArgs& args, JoinedPlan& plan) {
   band.set = geometry.pass[0].queries;
   band.shape = {.window = 0, .block = geometry.pass[0].part[0].low.block};
   band.n = geometry.n;
-  band.segments = 1;
+  band.classes = 1;
   band.heads = geometry.heads;
-  plan.turns.segments = args.q.size(0) * geometry.heads;
+  plan.turns.classes = args.q.size(0) * geometry.heads;
   plan.turns.in_turns = true;
   // Pieces need rows of 128 bytes (general/load_pieces.cuh).
   plan.turns.head = plan.in_pieces ? std::max(padded_head(args), 64) : padded_head(args);

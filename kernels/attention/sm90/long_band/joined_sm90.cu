@@ -25,7 +25,7 @@ void attention_backward_joined(const AttentionBackwardArgs& args, const JoinedPl
   std::copy_n(plan.first, plan.turns.band.heads, problem.first);
   with_turns_head(head, [&]<int Size>(std::integral_constant<int, Size>) {
     launch_turns<JoinedTask<key_strips(Size)>, Size>("attention_backward_joined_sm90", args, plan.turns,
-                                                     plan.walk().tasks(), delta, scratch, launch, problem);
+                                                     plan.order().tasks(), delta, scratch, launch, problem);
   });
 }
 

@@ -1,9 +1,9 @@
-// Tasks of the kernel that sums dQ in turns, for own blocks and summary rows (joined_walk.h).
+// Tasks of the kernel that sums dQ in turns, for own blocks and summary rows (joined_order.h).
 #pragma once
 #include <cstdint>
 
 #include "kernels/attention/sm90/general/load_pieces.cuh"
-#include "kernels/attention/sm90/long_band/joined_walk.h"
+#include "kernels/attention/sm90/long_band/joined_order.h"
 #include "kernels/attention/sm90/long_band/turn_task.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -36,13 +36,13 @@ struct JoinedTask : BandBackwardLargeTask {
   std::int32_t first_query, end_query;  // query tiles
   bool is_summary;
 
-  __device__ static JoinedWalk walk_of(const JoinedProblem& problem, std::int32_t head) {
+  __device__ static JoinedOrder walk_of(const JoinedProblem& problem, std::int32_t head) {
     return {{problem.shape, problem.n, Strips}, problem.run, problem.first[head]};
   }
-  __device__ JoinedWalk walk(const JoinedProblem& problem) const { return walk_of(problem, head); }
+  __device__ JoinedOrder order(const JoinedProblem& problem) const { return walk_of(problem, head); }
   __device__ Ticket ticket(const JoinedProblem& problem, std::uint32_t index) const {
     const TurnOrder at(problem, index);
-    const JoinedWalk of = walk_of(problem, at.head);
+    const JoinedOrder of = walk_of(problem, at.head);
     return {at.key, at.head, at.sequence, of.begin_of(at.key), of.end_of(at.key), at.lane, at.group, 1};
   }
   __device__ void take(const JoinedProblem& problem, const Ticket& t) {
@@ -53,7 +53,7 @@ struct JoinedTask : BandBackwardLargeTask {
     end_query = t.end;
     lane = t.lane;
     group = t.group;
-    is_summary = walk(problem).is_summary(key);
+    is_summary = order(problem).is_summary(key);
     base = 0;
     length = problem.n;
     step = 1;
@@ -63,18 +63,18 @@ struct JoinedTask : BandBackwardLargeTask {
   __device__ std::int32_t begin() const { return first_query; }
   __device__ std::int32_t end(const JoinedProblem&) const { return end_query; }
   __device__ std::int32_t begin(const JoinedProblem& problem, int strip) const {
-    return walk(problem).begin_of(key, strip);
+    return order(problem).begin_of(key, strip);
   }
   __device__ std::int32_t end(const JoinedProblem& problem, int strip) const {
-    return walk(problem).end_of(key, strip);
+    return order(problem).end_of(key, strip);
   }
   // The turn at the sum of a query tile.
   __device__ std::int32_t turn(const JoinedProblem& problem, std::int32_t query) const {
-    return walk(problem).turn(key, query);
+    return order(problem).turn(key, query);
   }
   __device__ bool is_first(const JoinedProblem& problem, std::int32_t query) const { return turn(problem, query) == 0; }
   __device__ bool is_last(const JoinedProblem& problem, std::int32_t query) const {
-    return walk(problem).is_last(key, query);
+    return order(problem).is_last(key, query);
   }
 
   // Loads the task's keys, or values, by a warp.
@@ -93,7 +93,7 @@ struct JoinedTask : BandBackwardLargeTask {
                        char* to, std::uint64_t* full) const {
     const JoinedProblem& problem = kernel.problem;
     if (!is_summary) {
-      const std::int32_t tile = Strips * walk(problem).key_tile(key);
+      const std::int32_t tile = Strips * order(problem).key_tile(key);
       kernel.load_rows(
           to, positions, [&](int strip) { return kernel.corner(tile + strip, 0); }, full);
     } else if (problem.in_pieces) {
@@ -122,7 +122,7 @@ struct JoinedTask : BandBackwardLargeTask {
   template <class Kernel>
   __device__ JoinedSeen seen(const Kernel& kernel, int strip) const {
     JoinedSeen seen;
-    const JoinedWalk of = walk(kernel.problem);
+    const JoinedOrder of = order(kernel.problem);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int i = strip * band_rows + kernel.warp * 16 + kernel.lane / 4 + 8 * r;

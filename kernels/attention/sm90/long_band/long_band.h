@@ -10,12 +10,12 @@
 namespace longstride::kernels::cuda::sm90 {
 
 // delta (batch, heads, n) f32: the sum over a row of dout * o.
-// A block per segment: plans whose segments are short.
-void attention_backward_segments(const AttentionBackwardArgs&, const LongBandPlan&, const float* delta, const Launch&);
+// A block per class: plans whose classes are short.
+void attention_backward_classes(const AttentionBackwardArgs&, const LongBandPlan&, const float* delta, const Launch&);
 // Blocks that take turns at the sums of dQ: plans with in_turns. scratch: plan.scratch_bytes(), aligned to 16 bytes.
 void attention_backward_turns(const AttentionBackwardArgs&, const LongBandPlan&, const float* delta, std::byte* scratch,
                               const Launch&);
-// The same over own blocks and summary rows (joined_walk.h).
+// The same over own blocks and summary rows (joined_order.h).
 void attention_backward_joined(const AttentionBackwardArgs&, const JoinedPlan&, const float* delta, std::byte* scratch,
                                const Launch&);
 

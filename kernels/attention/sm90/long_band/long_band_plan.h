@@ -7,23 +7,23 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/sm90/band/band_plan.h"
-#include "kernels/attention/sm90/long_band/long_band_walk.h"
+#include "kernels/attention/sm90/long_band/long_band_order.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
 // Multiprocessors of an H100 or H200, one block each. With others the results are the same.
 inline constexpr std::int32_t long_band_blocks = 132;
-inline constexpr std::int32_t long_band_head = 64;  // what heads of short segments are padded to
-// Segments of no more entries keep dQ in shared memory.
-inline constexpr std::int32_t short_segment = 512, short_segment_tiles = short_segment / band_rows;
+inline constexpr std::int32_t long_band_head = 64;  // what heads of short classes are padded to
+// Classes of no more entries keep dQ in shared memory.
+inline constexpr std::int32_t short_class = 512, short_class_tiles = short_class / band_rows;
 // The sums of those side by side, at least 16 if there are, should stay in the second-level cache.
 inline constexpr std::size_t turn_cache_bytes = std::size_t{52} << 20;
 inline constexpr std::int32_t least_lanes = 16;
 
 struct LongBandPlan {
   BandPlan band;
-  std::int64_t segments = 0;  // of all heads and sequences
-  bool in_turns = false;      // dQ is summed in global memory; otherwise a block has a segment
+  std::int64_t classes = 0;  // of all heads and sequences
+  bool in_turns = false;     // dQ is summed in global memory; otherwise a block has a class
   // In turns:
   std::int32_t head = long_band_head;  // what heads are padded to: 32, 64 or 128
   TurnRing ring;
@@ -32,43 +32,43 @@ struct LongBandPlan {
   // Groups of equal size, as a small last one would keep few blocks busy.
   void divide(std::int64_t into) {
     groups = static_cast<std::int32_t>(std::max<std::int64_t>(into, 1));
-    ring.lanes = static_cast<std::int32_t>((segments + groups - 1) / groups);
+    ring.lanes = static_cast<std::int32_t>((classes + groups - 1) / groups);
   }
 
-  LongBandWalk walk() const { return {band.shape, band.set.length, key_strips(head)}; }
-  std::int64_t tasks() const { return in_turns ? segments * walk().key_tiles() : segments; }
-  std::size_t places() const { return static_cast<std::size_t>(ring.lanes) * static_cast<std::size_t>(ring.ring); }
-  std::size_t sums_bytes() const { return places() * band_rows * static_cast<std::size_t>(head) * sizeof(float); }
-  // A counter per place, and the number of tasks taken.
-  std::size_t counter_bytes() const { return (places() + 1) * sizeof(std::uint32_t); }
+  LongBandOrder order() const { return {band.shape, band.set.length, key_strips(head)}; }
+  std::int64_t tasks() const { return in_turns ? classes * order().key_tiles() : classes; }
+  std::size_t slots() const { return static_cast<std::size_t>(ring.lanes) * static_cast<std::size_t>(ring.ring); }
+  std::size_t sums_bytes() const { return slots() * band_rows * static_cast<std::size_t>(head) * sizeof(float); }
+  // A counter per slot, and the number of tasks taken.
+  std::size_t counter_bytes() const { return (slots() + 1) * sizeof(std::uint32_t); }
   std::size_t scratch_bytes() const { return in_turns ? sums_bytes() + counter_bytes() : 0; }
 };
 
-// Chooses lanes and ring. Blocks should not wait: a group has several tasks per block, and a place is not used again
+// Chooses lanes and ring. Blocks should not wait: a group has several tasks per block, and a slot is not used again
 // before blocks are far beyond.
 inline void lay_out_turns(LongBandPlan& plan) {
-  const LongBandWalk walk = plan.walk();
-  const std::int32_t tiles = tiles_in(plan.band.set.length, band_rows), key_tiles = walk.key_tiles();
+  const LongBandOrder order = plan.order();
+  const std::int32_t tiles = tiles_in(plan.band.set.length, band_rows), key_tiles = order.key_tiles();
   plan.ring.tiles = tiles;
-  plan.ring.most_turns = static_cast<std::uint32_t>(plan.band.reach / walk.strips + 2);
+  plan.ring.most_turns = static_cast<std::uint32_t>(plan.band.reach / order.strips + 2);
   constexpr std::int32_t tasks_per_block = 4;
   std::int64_t lanes = std::max<std::int64_t>(least_lanes, tiles_in(tasks_per_block * long_band_blocks, key_tiles));
-  lanes = std::max<std::int64_t>(std::min(lanes, plan.segments), 1);
+  lanes = std::max<std::int64_t>(std::min(lanes, plan.classes), 1);
   for (;; --lanes) {
     const auto in_flight = static_cast<std::int32_t>((long_band_blocks + lanes - 1) / lanes);  // key tiles
-    plan.ring.ring = std::min(tiles, plan.band.reach + walk.strips + 1 + 2 * walk.strips * in_flight + 8);
+    plan.ring.ring = std::min(tiles, plan.band.reach + order.strips + 1 + 2 * order.strips * in_flight + 8);
     plan.ring.lanes = static_cast<std::int32_t>(lanes);
     if (lanes == 1 || plan.sums_bytes() <= turn_cache_bytes) break;
   }
-  plan.divide((plan.segments + lanes - 1) / lanes);
+  plan.divide((plan.classes + lanes - 1) / lanes);
 }
 
-// A block per short segment is faster than turns if at least this share of the blocks' time is busy.
+// A block per short class is faster than turns if at least this share of the blocks' time is busy.
 inline constexpr double least_busy = 0.6;
 
-inline double busy_with_segments(std::int64_t segments) {
-  const std::int64_t waves = (segments + long_band_blocks - 1) / long_band_blocks;
-  return static_cast<double>(segments) / static_cast<double>(std::max<std::int64_t>(waves, 1) * long_band_blocks);
+inline double busy_with_classes(std::int64_t classes) {
+  const std::int64_t waves = (classes + long_band_blocks - 1) / long_band_blocks;
+  return static_cast<double>(classes) / static_cast<double>(std::max<std::int64_t>(waves, 1) * long_band_blocks);
 }
 
 // What the kernels pad heads to, or 0 if they do not take them.
@@ -79,16 +79,16 @@ inline std::int32_t padded_head(const AttentionBackwardArgs& args) {
 }
 
 // False for attentions that are no band, and for narrow bands, which have kernels of their own if keys are no larger
-// than widest_band_key. With AttentionPath::sm90 every short segment has a block, so that tests of few segments try
+// than widest_band_key. With AttentionPath::sm90 every short class has a block, so that tests of few classes try
 // this as well.
 inline bool find_long_band(const AttentionBackwardArgs& args, LongBandPlan& plan) {
   plan = {};
   plan.head = padded_head(args);
   if (plan.head == 0 || !find_any_band(*args.plan, plan.band)) return false;
   if (plan.band.reach <= most_reach && args.q.size(3) <= widest_band_key) return false;
-  plan.segments = args.q.size(0) * plan.band.heads * plan.band.segments;
-  const bool is_short = plan.band.set.length <= short_segment && plan.head <= long_band_head;
-  const bool idles = args.path != AttentionPath::sm90 && busy_with_segments(plan.segments) < least_busy;
+  plan.classes = args.q.size(0) * plan.band.heads * plan.band.classes;
+  const bool is_short = plan.band.set.length <= short_class && plan.head <= long_band_head;
+  const bool idles = args.path != AttentionPath::sm90 && busy_with_classes(plan.classes) < least_busy;
   plan.in_turns = !is_short || idles;
   if (plan.in_turns) lay_out_turns(plan);
   return true;

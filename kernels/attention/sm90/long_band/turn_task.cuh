@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "kernels/attention/sm90/long_band/long_band_math.cuh"
-#include "kernels/attention/sm90/long_band/long_band_walk.h"
+#include "kernels/attention/sm90/long_band/long_band_order.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -11,14 +11,14 @@ struct TurnProblem : LongBandProblem {
   TurnRing ring;
   std::uint32_t group_tasks, last_lanes;  // lanes of the last group
   std::int32_t groups;
-  float* sums;         // (places, 64 x padded head)
-  unsigned* counters;  // (places)
+  float* sums;         // (slots, 64 x padded head)
+  unsigned* counters;  // (slots)
   unsigned* tasks_taken;
 };
 
 // A task's place in the order: tasks of a group are in the order of keys, and neighbours have different heads.
 struct TurnOrder {
-  std::int32_t key, head, segment, sequence, lane, group;
+  std::int32_t key, head, residue, sequence, lane, group;
 
   __device__ TurnOrder(const TurnProblem& problem, std::uint32_t index) {
     const std::uint32_t g = index / problem.group_tasks, rest = index - g * problem.group_tasks;
@@ -26,13 +26,12 @@ struct TurnOrder {
     const std::uint32_t lanes = static_cast<std::int32_t>(g) + 1 == problem.groups ? problem.last_lanes : all_lanes;
     const std::uint32_t k = rest / lanes, l = rest - k * lanes;
     std::uint32_t unit = g * all_lanes + l;
-    const auto heads = static_cast<std::uint32_t>(problem.heads),
-               segments = static_cast<std::uint32_t>(problem.segments);
+    const auto heads = static_cast<std::uint32_t>(problem.heads), classes = static_cast<std::uint32_t>(problem.classes);
     key = static_cast<std::int32_t>(k);
     head = static_cast<std::int32_t>(unit % heads);
     unit /= heads;
-    segment = static_cast<std::int32_t>(unit % segments);
-    sequence = static_cast<std::int32_t>(unit / segments);
+    residue = static_cast<std::int32_t>(unit % classes);
+    sequence = static_cast<std::int32_t>(unit / classes);
     lane = static_cast<std::int32_t>(l);
     group = static_cast<std::int32_t>(g);
   }
@@ -53,7 +52,7 @@ struct TurnTask : BandBackwardLargeTask {
 
   __device__ Ticket ticket(const TurnProblem& problem, std::uint32_t index) const {
     const TurnOrder at(problem, index);
-    const std::int32_t first = problem.set.base + at.segment;
+    const std::int32_t first = problem.set.base + at.residue;
     const std::int32_t entries =
         is_natural(problem) ? problem.set.length : (problem.n - first + problem.set.period - 1) / problem.set.period;
     return {at.key, at.head, at.sequence, first, entries, at.lane, at.group, 1};
@@ -71,24 +70,24 @@ struct TurnTask : BandBackwardLargeTask {
   }
 
   // The query tiles that see the task's keys, or one strip of them.
-  __device__ static LongBandWalk walk(const TurnProblem& problem) {
+  __device__ static LongBandOrder order(const TurnProblem& problem) {
     return {problem.shape, problem.set.length, Strips};
   }
   __device__ std::int32_t begin() const { return Strips * key; }
-  __device__ std::int32_t end(const TurnProblem& problem) const { return walk(problem).end_of(key); }
+  __device__ std::int32_t end(const TurnProblem& problem) const { return order(problem).end_of(key); }
   __device__ std::int32_t begin(const TurnProblem& problem, int strip) const {
-    return walk(problem).begin_of(key, strip);
+    return order(problem).begin_of(key, strip);
   }
-  __device__ std::int32_t end(const TurnProblem& problem, int strip) const { return walk(problem).end_of(key, strip); }
+  __device__ std::int32_t end(const TurnProblem& problem, int strip) const { return order(problem).end_of(key, strip); }
   // The turn at the sum of a query tile.
   __device__ std::int32_t turn(const TurnProblem& problem, std::int32_t query) const {
-    return walk(problem).turn(key, query);
+    return order(problem).turn(key, query);
   }
   __device__ bool is_first(const TurnProblem& problem, std::int32_t query) const {
-    return walk(problem).first_key(query) >= key;
+    return order(problem).first_key(query) >= key;
   }
   __device__ bool is_last(const TurnProblem& problem, std::int32_t query) const {
-    return walk(problem).is_last(key, query);
+    return order(problem).is_last(key, query);
   }
 
   // Loads the task's keys, or values, by a warp.

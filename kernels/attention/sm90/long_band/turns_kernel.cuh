@@ -1,5 +1,5 @@
-// Attention backward whose dQ is summed in global memory in turns (long_band_walk.h, joined_walk.h), for heads of up to
-// 128. Per pair of 64 keys and 64 queries,
+// Attention backward whose dQ is summed in global memory in turns (long_band_order.h, joined_order.h), for heads of up
+// to 128. Per pair of 64 keys and 64 queries,
 //     S^T = k q^T,  P = exp(scale S - lse),  dP^T = v dO^T,  dS = P (dP - delta),  dV += P dO,  dK += dS q,
 //     dQ^T += k^T dS^T
 // The only block of a multiprocessor has four warpgroups, or five for heads of up to 32:
@@ -97,9 +97,9 @@ struct BackwardTurns : KeysOfTurns<T, Task, Size> {
     const bool is_last = task.is_last(problem, query), reads = is_last && before > 0;
     std::uint64_t* const ready = &control.sum_ready[buffer];
     if (!reads) barrier_arrive(ready);
-    const std::int32_t place = problem.ring.place(task.lane, query);
-    unsigned* const counter = problem.counters + place;
-    float* const sum = problem.sums + static_cast<std::int64_t>(place) * (dq_bytes / 4);
+    const std::int32_t slot = problem.ring.slot(task.lane, query);
+    unsigned* const counter = problem.counters + slot;
+    float* const sum = problem.sums + static_cast<std::int64_t>(slot) * (dq_bytes / 4);
     const unsigned first = problem.ring.first_turn(task.group, query);
     wait_for_turn(counter, first + static_cast<unsigned>(before));
     if (reads) {

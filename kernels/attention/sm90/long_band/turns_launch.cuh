@@ -22,7 +22,7 @@ void with_turns_head(std::int32_t head, const F& f) {
   f(std::integral_constant<int, 128>{});
 }
 
-// Runs `tasks` tasks of each of the plan's segments. `problem` has what a Task adds to TurnProblem.
+// Runs `tasks` tasks of each of the plan's classes. `problem` has what a Task adds to TurnProblem.
 template <class Task, int Size>
 void launch_turns(const char* name, const AttentionBackwardArgs& args, const LongBandPlan& plan, std::int32_t tasks,
                   const float* delta, std::byte* scratch, const Launch& launch, typename Task::Problem& problem) {
@@ -30,13 +30,13 @@ void launch_turns(const char* name, const AttentionBackwardArgs& args, const Lon
   const auto lanes = static_cast<std::uint32_t>(plan.ring.lanes);
   problem.ring = plan.ring;
   problem.groups = plan.groups;
-  problem.tasks = static_cast<std::uint32_t>(plan.segments * tasks);
+  problem.tasks = static_cast<std::uint32_t>(plan.classes * tasks);
   problem.group_tasks = lanes * static_cast<std::uint32_t>(tasks);
-  problem.last_lanes = static_cast<std::uint32_t>(plan.segments) - static_cast<std::uint32_t>(plan.groups - 1) * lanes;
+  problem.last_lanes = static_cast<std::uint32_t>(plan.classes) - static_cast<std::uint32_t>(plan.groups - 1) * lanes;
   problem.delta = delta;
   problem.sums = reinterpret_cast<float*>(scratch);
   problem.counters = reinterpret_cast<unsigned*>(scratch + plan.sums_bytes());
-  problem.tasks_taken = problem.counters + plan.places();
+  problem.tasks_taken = problem.counters + plan.slots();
   check(cudaMemsetAsync(problem.counters, 0, plan.counter_bytes(), stream_of(launch)), "cudaMemsetAsync");
   const unsigned blocks = std::min(problem.tasks, static_cast<std::uint32_t>(multiprocessors()));
   with_gpu_type(args.q.dtype(), [&](auto zero) {

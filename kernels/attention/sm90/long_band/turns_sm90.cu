@@ -10,7 +10,7 @@ void attention_backward_turns(const AttentionBackwardArgs& args, const LongBandP
                               std::byte* scratch, const Launch& launch) {
   TurnProblem problem = {};
   const auto launch_for = [&]<int Size>(std::integral_constant<int, Size>) {
-    launch_turns<TurnTask<key_strips(Size)>, Size>("attention_backward_turns_sm90", args, plan, plan.walk().tasks(),
+    launch_turns<TurnTask<key_strips(Size)>, Size>("attention_backward_turns_sm90", args, plan, plan.order().tasks(),
                                                    delta, scratch, launch, problem);
   };
   with_turns_head(plan.head, launch_for);

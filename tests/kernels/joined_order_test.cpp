@@ -1,6 +1,6 @@
 // The tasks of own blocks and summary rows against the definition of the mask, and that blocks that sum dQ in turns
 // never wait in a circle.
-#include "kernels/attention/sm90/long_band/joined_walk.h"
+#include "kernels/attention/sm90/long_band/joined_order.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
-class JoinedWalks : public ::testing::Test {
+class JoinedOrders : public ::testing::Test {
  protected:
   static PatternConfig two_parts(PartKind window, std::int64_t l, std::vector<std::int64_t> c) {
     return pattern_of(Integration::merged, {window, PartKind::fixed_summary}, l, std::move(c));
@@ -64,33 +64,34 @@ class JoinedWalks : public ::testing::Test {
       }
   }
   // What the kernel computes: per task, the pairs of its strips' query tiles and keys, of queries from the key on.
-  static std::vector<char> pairs_of(const JoinedWalk& walk, const std::string& text) {
-    const auto n = static_cast<std::size_t>(walk.block.length);
+  static std::vector<char> pairs_of(const JoinedOrder& order, const std::string& text) {
+    const auto n = static_cast<std::size_t>(order.block.length);
     std::vector<char> times(n * n);
     std::vector<int> writers(n);
-    for (std::int32_t task = 0; task < walk.tasks(); ++task)
-      for (std::int32_t strip = 0; strip < walk.block.strips; ++strip) {
-        const std::int32_t begin = walk.begin_of(task, strip), end = walk.end_of(task, strip);
-        EXPECT_TRUE(walk.begin_of(task) <= begin && begin <= end && end <= walk.end_of(task)) << text;
+    for (std::int32_t task = 0; task < order.tasks(); ++task)
+      for (std::int32_t strip = 0; strip < order.block.strips; ++strip) {
+        const std::int32_t begin = order.begin_of(task, strip), end = order.end_of(task, strip);
+        EXPECT_TRUE(order.begin_of(task) <= begin && begin <= end && end <= order.end_of(task)) << text;
         for (std::int32_t i = strip * band_rows; i < (strip + 1) * band_rows; ++i) {
-          const std::int32_t key = walk.key_of(task, i);
+          const std::int32_t key = order.key_of(task, i);
           if (key < 0) continue;
           ++writers[static_cast<std::size_t>(key)];
-          const std::int32_t last = std::min(end * band_rows, walk.end_of_key(task, key));
+          const std::int32_t last = std::min(end * band_rows, order.end_of_key(task, key));
           for (std::int32_t query = std::max(begin * band_rows, key); query < last; ++query)
             ++times[static_cast<std::size_t>(query) * n + static_cast<std::size_t>(key)];
         }
       }
-    EXPECT_EQ(std::count(writers.begin(), writers.end(), 1), walk.block.length) << text << ": a row without one writer";
+    EXPECT_EQ(std::count(writers.begin(), writers.end(), 1), order.block.length)
+        << text << ": a row without one writer";
     return times;
   }
   JoinedPlan plan_;
 };
 
-TEST_F(JoinedWalks, GiveEveryPairToOneTaskAndEveryKeyOneWriter) {
+TEST_F(JoinedOrders, GiveEveryPairToOneTaskAndEveryKeyOneWriter) {
   for_all([&](const PatternConfig& pattern, std::int64_t heads, std::int64_t n, const std::string& text) {
     for (std::int64_t head = 0; head < heads; ++head) {
-      const std::vector<char> times = pairs_of(plan_.walk(static_cast<std::int32_t>(head)), text);
+      const std::vector<char> times = pairs_of(plan_.order(static_cast<std::int32_t>(head)), text);
       for (std::int64_t query = 0; query < n; ++query)
         for (std::int64_t key = 0; key < n; ++key)
           ASSERT_EQ(times[static_cast<std::size_t>(query * n + key)],
@@ -100,53 +101,54 @@ TEST_F(JoinedWalks, GiveEveryPairToOneTaskAndEveryKeyOneWriter) {
   });
 }
 
-TEST_F(JoinedWalks, CountTurnsInTheOrderOfTasks) {
+TEST_F(JoinedOrders, CountTurnsInTheOrderOfTasks) {
   for_all([&](const PatternConfig&, std::int64_t heads, std::int64_t, const std::string& text) {
     for (std::int32_t head = 0; head < heads; ++head) {
-      const JoinedWalk walk = plan_.walk(head);
+      const JoinedOrder order = plan_.order(head);
       std::map<std::int32_t, std::vector<std::int32_t>> tasks;  // per query tile
-      for (std::int32_t task = 0; task < walk.tasks(); ++task)
-        for (std::int32_t query = walk.begin_of(task); query < walk.end_of(task); ++query) tasks[query].push_back(task);
-      ASSERT_EQ(std::ssize(tasks), walk.query_tiles()) << text;
+      for (std::int32_t task = 0; task < order.tasks(); ++task)
+        for (std::int32_t query = order.begin_of(task); query < order.end_of(task); ++query)
+          tasks[query].push_back(task);
+      ASSERT_EQ(std::ssize(tasks), order.query_tiles()) << text;
       for (const auto& [query, of_query] : tasks) {
         ASSERT_LT(of_query.size(), plan_.turns.ring.most_turns) << text;
         for (std::size_t i = 0; i < of_query.size(); ++i) {
-          ASSERT_EQ(walk.turn(of_query[i], query), static_cast<std::int32_t>(i)) << text << ", query tile " << query;
-          ASSERT_EQ(walk.is_last(of_query[i], query), i + 1 == of_query.size()) << text << ", query tile " << query;
+          ASSERT_EQ(order.turn(of_query[i], query), static_cast<std::int32_t>(i)) << text << ", query tile " << query;
+          ASSERT_EQ(order.is_last(of_query[i], query), i + 1 == of_query.size()) << text << ", query tile " << query;
         }
       }
     }
   });
 }
 
-TEST_F(JoinedWalks, BlocksNeverWaitInACircle) {
+TEST_F(JoinedOrders, BlocksNeverWaitInACircle) {
   for_all([&](const PatternConfig&, std::int64_t heads, std::int64_t, const std::string& text) {
-    for (const std::int32_t segments : {1, 20})
+    for (const std::int32_t classes : {1, 20})
       for (const std::size_t blocks : {1, 7, 132})
         for (const std::int32_t lanes : {1, 3, 20}) {
           TurnRing ring = plan_.turns.ring;
-          ring.lanes = std::min(lanes, segments);
-          const auto head = static_cast<std::int32_t>(segments % heads);
-          EXPECT_TRUE(TurnBlocks(plan_.walk(head), ring, segments, blocks).run()) << text;
+          ring.lanes = std::min(lanes, classes);
+          const auto head = static_cast<std::int32_t>(classes % heads);
+          EXPECT_TRUE(TurnBlocks(plan_.order(head), ring, classes, blocks).run()) << text;
         }
   });
 }
 
-TEST_F(JoinedWalks, AreThoseOfTheRecipe) {
+TEST_F(JoinedOrders, AreThoseOfTheRecipe) {
   ASSERT_TRUE(finds(fixed(128, 32), 8, 12288, 8));
-  EXPECT_EQ(plan_.walk().tasks(), 96 + 24);
+  EXPECT_EQ(plan_.order().tasks(), 96 + 24);
   EXPECT_EQ(plan_.first[0], 96);
   EXPECT_EQ(plan_.first[3], 0);
   EXPECT_EQ(plan_.first[4], 96);
   EXPECT_EQ(plan_.turns.ring.lanes, 16);
   EXPECT_EQ(plan_.turns.groups, 4);
   ASSERT_TRUE(finds(fixed(128, 2), 8, 12288, 8));
-  EXPECT_EQ(plan_.turns.groups, 1) << "64 segments of two summary tasks each";
+  EXPECT_EQ(plan_.turns.groups, 1) << "64 classes of two summary tasks each";
   ASSERT_TRUE(finds(fixed(128, 32), 8, 12288, 8, 32));
-  EXPECT_EQ(plan_.walk().tasks(), 64 + 16);
+  EXPECT_EQ(plan_.order().tasks(), 64 + 16);
 }
 
-TEST_F(JoinedWalks, LeaveOtherAttentionToOtherKernels) {
+TEST_F(JoinedOrders, LeaveOtherAttentionToOtherKernels) {
   EXPECT_TRUE(finds(fixed(128, 32), 8, 1024));
   EXPECT_TRUE(finds(fixed(128, 32), 8, 1024, 1, 32));
   EXPECT_FALSE(plan_.in_pieces);

@@ -2,11 +2,11 @@
 // (band_shape.h: most_reach), and the order in which blocks sum dQ over it in turns, as host code.
 //
 // A task is a tile of 128 or 192 keys, strips of 64, and all tiles of 64 queries that see it, from the last to the
-// diagonal. Its contributions to dQ are added to sums in global memory, which have a place per query tile. Whose turn
-// it is at a place is a counter there: key tiles take turns in ascending order. The first one stores, and the one that
-// contains the queries' own keys comes last and takes the sum away. Then the place is free for another query tile: its
-// next occupant. A contribution waits for others of earlier tasks alone, so blocks that take tasks in their order never
-// wait for each other in a circle.
+// diagonal. Its contributions to dQ are added to sums in global memory, which have a slot per query tile. A counter in
+// the slot says whose turn it is: key tiles take turns in ascending order. The first one stores, and the one that
+// contains the queries' own keys comes last and takes the sum away. Then the slot is free for the next query tile. A
+// contribution waits for those of earlier tasks alone, so blocks that take tasks in their order never wait for each
+// other in a circle.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -19,15 +19,15 @@ namespace longstride::kernels::cuda::sm90 {
 // only where dK and dV are narrow.
 constexpr std::int32_t key_strips(std::int32_t head) { return head <= 32 ? 3 : 2; }
 
-// The pairs of tiles of one segment of `length` entries.
-struct LongBandWalk {
+// The pairs of tiles of one class of `length` entries.
+struct LongBandOrder {
   BandShape shape;
   std::int32_t length = 0;
   std::int32_t strips = 2;  // of a key tile
 
   constexpr std::int32_t key_rows() const { return strips * band_rows; }
   constexpr std::int32_t key_tiles() const { return (length + key_rows() - 1) / key_rows(); }
-  // The query tiles that see a strip of a key tile, or none. Strips beyond the end of the segment begin and end there.
+  // The query tiles that see a strip of a key tile, or none. Strips beyond the end of the class begin and end there.
   constexpr std::int32_t begin_of(std::int32_t key, std::int32_t strip) const {
     return std::min(strips * key + strip, (length + band_rows - 1) / band_rows);
   }
@@ -47,16 +47,16 @@ struct LongBandWalk {
   constexpr bool is_last(std::int32_t key, std::int32_t query) const { return last_key(query) == key; }
 };
 
-// Where the sums of query tiles are: `lanes` segments side by side, each with a ring of `ring` places. Groups of as
-// many segments follow one another.
+// The slots of the sums of query tiles: `lanes` classes side by side, each with a ring of `ring` slots. Groups of as
+// many classes follow one another.
 struct TurnRing {
   std::int32_t lanes = 1, ring = 1;
-  std::int32_t tiles = 0;        // of queries, in every segment
+  std::int32_t tiles = 0;        // of queries, in every class
   std::uint32_t most_turns = 1;  // of a query tile
 
-  constexpr std::int32_t place(std::int32_t lane, std::int32_t query) const { return lane * ring + query % ring; }
-  // What the counter of that place is when the first turn comes; it grows by one per turn but the last, after which it
-  // is what the place's next occupant waits for.
+  constexpr std::int32_t slot(std::int32_t lane, std::int32_t query) const { return lane * ring + query % ring; }
+  // Initial value of the slot's counter. Every turn but the last adds one, which gives the value that the slot's next
+  // tile waits for.
   constexpr std::uint32_t first_turn(std::int32_t group, std::int32_t query) const {
     const std::int32_t at = query % ring, occupants = tiles / ring + (at < tiles % ring ? 1 : 0);
     return (static_cast<std::uint32_t>(group) * static_cast<std::uint32_t>(occupants) +

@@ -1,4 +1,4 @@
-#include "framework/train/checkpoint/checkpoint_streams.h"
+#include "framework/train/checkpoint/state_tensors.h"
 
 #include <algorithm>
 #include <charconv>
@@ -54,7 +54,7 @@ bool holds_16_bits(const std::string& path) {
                      [](const TensorEntry& e) { return kernels::bytes_of(e.dtype) == 2; });
 }
 
-FileDigest write_streams(const std::string& path, std::int64_t step, const StreamTensors& streams) {
+FileDigest write_states(const std::string& path, std::int64_t step, const StateTensors& streams) {
   const std::int64_t end = streams.first + streams.rows.count();
   std::vector<TensorEntry> entries;
   for (const State& state : streams.states->all()) {
@@ -66,7 +66,7 @@ FileDigest write_streams(const std::string& path, std::int64_t step, const Strea
   return writer.finish();
 }
 
-void read_stream(const std::string& directory, const std::vector<std::string>& shards, const State& state,
+void read_states(const std::string& directory, const std::vector<std::string>& shards, const State& state,
                  const Tensor& rows) {
   std::int64_t read = 0;
   for (const std::string& shard : shards) {

@@ -10,14 +10,14 @@
 namespace longstride {
 
 // Writes the rows of this rank, which are in host memory.
-FileDigest write_streams(const std::string& path, std::int64_t step, const StreamTensors& streams);
+FileDigest write_states(const std::string& path, std::int64_t step, const StateTensors& streams);
 
 // Whether a file of them has states in a 16-bit type.
 bool holds_16_bits(const std::string& path);
 
 // Fills `rows` (all rows, shape of the state) with one state, from all shards. UserError if they do not hold exactly
 // these rows of it, or if they are of another type and the type of `rows` lacks one of their values.
-void read_stream(const std::string& directory, const std::vector<std::string>& shards, const State& state,
+void read_states(const std::string& directory, const std::vector<std::string>& shards, const State& state,
                  const Tensor& rows);
 
 }  // namespace longstride

@@ -1,9 +1,9 @@
-// Attention backward over a long band of short segments (long_band_plan.h), for heads of up to 64: a block has a
-// segment. Per pair of 64 keys and 64 queries,
+// Attention backward over a long band of short classes (long_band_plan.h), for heads of up to 64: a block has a
+// class. Per pair of 64 keys and 64 queries,
 //     S^T = k q^T,  P = exp(scale S - lse),  dP^T = v dO^T,  dS = P (dP - delta),  dV += P dO,  dK += dS q,  dQ += dS k
 // The only block of a multiprocessor has four warpgroups:
 //   0 and 1  have 64 keys each of the key tile, and compute S to dK. They hand dS over in shared memory.
-//   2        multiplies dS with the keys. The segment's dQ is in shared memory, in f32; each element is read and
+//   2        multiplies dS with the keys. The class's dQ is in shared memory, in f32; each element is read and
 //            written by one thread alone.
 //   3        has one warp, which loads by TMA, and whose lanes load lse and delta.
 // Every sum has one order, dQ that of keys, dK and dV that of queries.
@@ -15,24 +15,23 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-struct SegmentTask : BandBackwardLargeTask {
-  // Consecutive tasks have neighbouring heads, then neighbouring segments, because their rows are neighbours in memory.
+struct ResidueClassTask : BandBackwardLargeTask {
+  // Consecutive tasks have neighbouring heads, then neighbouring classes, because their rows are neighbours in memory.
   __device__ void take(const LongBandProblem& problem, std::uint32_t index) {
-    const auto heads = static_cast<std::uint32_t>(problem.heads),
-               segments = static_cast<std::uint32_t>(problem.segments);
+    const auto heads = static_cast<std::uint32_t>(problem.heads), classes = static_cast<std::uint32_t>(problem.classes);
     head = static_cast<std::int32_t>(index % heads);
     index /= heads;
-    segment = static_cast<std::int32_t>(index % segments);
-    sequence = static_cast<std::int32_t>(index / segments);
+    residue = static_cast<std::int32_t>(index % classes);
+    sequence = static_cast<std::int32_t>(index / classes);
     const bool natural = problem.set.run >= problem.set.period;
-    base = problem.set.base + segment;
+    base = problem.set.base + residue;
     step = natural ? 1 : problem.set.period;
     length = natural ? problem.set.length : (problem.n - base + step - 1) / step;
   }
 };
 
 template <class T>
-struct BandBackwardSegments : LongBandMath<T> {
+struct BandBackwardClasses : LongBandMath<T> {
   using Common = LongBandMath<T>;
   using Common::key_bytes, Common::tile_bytes, Common::ds_bytes, Common::dq_bytes, Common::rows;
   using Common::shared, Common::thread, Common::lane, Common::warp;
@@ -47,17 +46,17 @@ struct BandBackwardSegments : LongBandMath<T> {
     std::uint64_t value_full, value_empty, ds_full[2], ds_empty[2];
   };
   // Shared memory, from a multiple of 1024 bytes. Keys, values and dS are two tiles of 64 keys.
-  static constexpr int keys_at = short_segment_tiles * dq_bytes, values_at = keys_at + key_stages * 2 * key_bytes,
+  static constexpr int keys_at = short_class_tiles * dq_bytes, values_at = keys_at + key_stages * 2 * key_bytes,
                        queries_at = values_at + 2 * key_bytes, ds_at = queries_at + query_stages * tile_bytes,
                        control_at = ds_at + 2 * ds_bytes;
   static constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
   static_assert(shared_bytes <= shared_of_block);
 
   const LongBandProblem& problem;
-  SegmentTask& task;
+  ResidueClassTask& task;
   Control& control;
 
-  __device__ BandBackwardSegments(const LongBandProblem& p, SegmentTask& t, char* memory)
+  __device__ BandBackwardClasses(const LongBandProblem& p, ResidueClassTask& t, char* memory)
       : Common(p, t, memory, this_thread() % warpgroup_threads),
         problem(p),
         task(t),
@@ -90,8 +89,8 @@ struct BandBackwardSegments : LongBandMath<T> {
   __device__ void each_key_tile(F&& f) const {
     for (std::uint32_t index = blockIdx.x; index < problem.tasks; index += gridDim.x) {
       task.take(problem, index);
-      const LongBandWalk walk = {problem.shape, task.length};
-      for (std::int32_t key = 0; key < walk.key_tiles(); ++key) f(walk, key);
+      const LongBandOrder order = {problem.shape, task.length};
+      for (std::int32_t key = 0; key < order.key_tiles(); ++key) f(order, key);
     }
   }
   __device__ char* keys(int stage) const { return shared + keys_at + stage * 2 * key_bytes; }
@@ -101,7 +100,7 @@ struct BandBackwardSegments : LongBandMath<T> {
 
   __device__ void load_all() const {
     RingSlot key, query, value;
-    each_key_tile([&](const LongBandWalk& walk, std::int32_t k) {
+    each_key_tile([&](const LongBandOrder& order, std::int32_t k) {
       barrier_wait(&control.key_empty[key.index], key.parity ^ 1);
       const auto corner = [&](int half) { return this->corner(2 * k + half, 0); };
       this->load_rows(keys(key.index), problem.k, corner, &control.key_full[key.index]);
@@ -110,7 +109,7 @@ struct BandBackwardSegments : LongBandMath<T> {
       this->load_rows(shared + values_at, problem.v, corner, &control.value_full);
       value.advance(1);
       const std::int64_t row = this->first_row();
-      for (std::int32_t tile = 2 * k; tile < walk.end_of(k); ++tile) {
+      for (std::int32_t tile = 2 * k; tile < order.end_of(k); ++tile) {
         const int i = query.index;
         this->load_queries(problem, row, tile, queries(i), control.statistics[i], &control.query_empty[i],
                            query.parity ^ 1, &control.query_full[i]);
@@ -128,12 +127,12 @@ struct BandBackwardSegments : LongBandMath<T> {
 
   __device__ void sum_queries() const {
     RingSlot key, ds;
-    each_key_tile([&](const LongBandWalk& walk, std::int32_t k) {
+    each_key_tile([&](const LongBandOrder& order, std::int32_t k) {
       barrier_wait(&control.key_full[key.index], key.parity);
-      for (std::int32_t tile = 2 * k; tile < walk.end_of(k); ++tile) {
+      for (std::int32_t tile = 2 * k; tile < order.end_of(k); ++tile) {
         auto* const partial = reinterpret_cast<float4*>(shared + tile * dq_bytes) + thread;
         float dq[size / 2] = {};
-        if (walk.first_key(tile) < k) this->read_partial(dq, partial);
+        if (order.first_key(tile) < k) this->read_partial(dq, partial);
         for (int half = 0; half < 2; ++half) {
           barrier_wait(&control.ds_full[half], ds.parity);
           this->add_query_gradient(dq, shared + ds_at + half * ds_bytes, keys(key.index) + half * key_bytes, true);
@@ -144,7 +143,7 @@ struct BandBackwardSegments : LongBandMath<T> {
         wgmma_hold(dq);
         arrive_for_warp(&control.ds_empty[1]);
         ds.advance(1);
-        if (walk.last_key(tile) == k)
+        if (order.last_key(tile) == k)
           this->template store<size>(problem.dq, tile, dq, problem.scale);
         else
           this->write_partial(partial, dq);
@@ -209,17 +208,17 @@ struct BandBackwardSegments : LongBandMath<T> {
     wgmma_hold(visit.gradients.v);
     barrier_arrive(&control.query_empty[stage]);
   }
-  __device__ void pass_queries(const LongBandWalk& walk, std::int32_t key, Visit& visit) const {
-    const std::int32_t begin = walk.begin_of(key, visit.half), end = walk.end_of(key, visit.half);
+  __device__ void pass_queries(const LongBandOrder& order, std::int32_t key, Visit& visit) const {
+    const std::int32_t begin = order.begin_of(key, visit.half), end = order.end_of(key, visit.half);
     skip(visit, begin - 2 * key);
     for (std::int32_t tile = begin; tile < end; ++tile) pass_tile(visit, tile);
-    skip(visit, walk.end_of(key) - max(begin, end));
+    skip(visit, order.end_of(key) - max(begin, end));
   }
 
   __device__ void sum_keys(int half) const {
     Position at;
     OwnRows<T, rows, size, true> values;
-    each_key_tile([&](const LongBandWalk& walk, std::int32_t key) {
+    each_key_tile([&](const LongBandOrder& order, std::int32_t key) {
       this->take_values(values, shared + values_at + half * key_bytes, &control.value_full, &control.value_empty,
                         at.value);
       Gradients gradients = {};
@@ -232,7 +231,7 @@ struct BandBackwardSegments : LongBandMath<T> {
                      half,
                      keys(at.key.index) + half * key_bytes,
                      shared + ds_at + half * ds_bytes};
-      pass_queries(walk, key, visit);
+      pass_queries(order, key, visit);
       arrive_for_warp(&control.key_empty[at.key.index]);
       at.key.advance(key_stages);
       this->store_gradients(tile, gradients);
@@ -241,11 +240,11 @@ struct BandBackwardSegments : LongBandMath<T> {
 };
 
 template <class T>
-__global__ void __launch_bounds__(BandBackwardSegments<T>::block_threads, 1)
-    backward_segments(const __grid_constant__ LongBandProblem problem) {
+__global__ void __launch_bounds__(BandBackwardClasses<T>::block_threads, 1)
+    backward_classes(const __grid_constant__ LongBandProblem problem) {
   extern __shared__ char memory[];
-  SegmentTask task;
-  const BandBackwardSegments<T> band(problem, task, memory + bytes_to_tile(memory));
+  ResidueClassTask task;
+  const BandBackwardClasses<T> band(problem, task, memory + bytes_to_tile(memory));
   run_warpgroups(band);
 }
 

@@ -3,7 +3,7 @@
 //
 // A summary row is a key of its own block's queries and of all later ones: of every query from its position on. So it
 // has one task, and every row of dK and dV has one writer:
-//   summary tasks  are tiles of 128 or 192 summary rows (long_band_walk.h), of all blocks that are complete, and all
+//   summary tasks  are tiles of 128 or 192 summary rows (long_band_order.h), of all blocks that are complete, and all
 //                  queries from the first row's position on. They come first, in ascending order, as the longest of
 //                  them have the most to do.
 //   block tasks    are tiles of as many positions and the queries of their blocks. Keys that are summary rows count as
@@ -11,18 +11,18 @@
 //                  first, as summary tasks do, but by eight tiles, which ascend: of two tiles that share queries the
 //                  lower one visits those first and the other one last, so in descending order every task would wait
 //                  for the whole of the one before.
-// The turns at a query tile follow the order of tasks (long_band_walk.h), so a block task is the last and stores dQ.
+// The turns at a query tile follow the order of tasks (long_band_order.h), so a block task is the last and stores dQ.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/attention/sm90/long_band/long_band_walk.h"
+#include "kernels/attention/sm90/long_band/long_band_order.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
 // One head.
-struct JoinedWalk {
-  LongBandWalk block;               // shape.block positions each
+struct JoinedOrder {
+  LongBandOrder block;              // shape.block positions each
   std::int32_t run = 1, first = 0;  // summary rows of a block: positions [first, first + run) of it
 
   constexpr std::int32_t period() const { return block.shape.block; }
