@@ -205,7 +205,9 @@ void add_help_of(const std::vector<std::string>& command, Reference& out) {
       found.back() += (found.back().ends_with(' ') ? "" : " ") + words;
     }
   }
-  std::erase_if(found, [](const std::string& entry) { return entry.find("--help") < 4; });  // of every command
+  // The page names the options that every command has only once.
+  const std::string json = "--json | print one JSON object instead of text";
+  std::erase_if(found, [&](const std::string& entry) { return entry.find("--help") < 4 || entry == json; });
 }
 
 // What the page says: a heading "## `longstride COMMAND`" and a table "| `--option TYPE=DEFAULT` | meaning |".
