@@ -9,12 +9,16 @@
 #include <map>
 #include <set>
 
+#include "tests/house/comments.h"
 #include "tests/house/functions.h"
 
 namespace longstride::house {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Folders and files whose comments all begin with their subject.
+constexpr const char* mended[] = {"tests/house/"};
 
 constexpr int most_lines = 500, most_files = 25, most_lines_of_a_function = 60;
 
@@ -132,7 +136,44 @@ __global__ void kernel() {
   EXPECT_EQ(found, expected);
 }
 
-// What differs between devices is in framework/core/device; training only passes a device along.
+TEST(Limits, NoCommentBeginsWithOfWhatOrWhether) {
+  std::size_t read = 0;
+  std::string where;
+  for (const fs::path& path : files()) {
+    const auto begins = [&](const char* folder) { return path.string().starts_with(folder); };
+    if (!is_cpp(path) || std::none_of(std::begin(mended), std::end(mended), begins)) continue;
+    for (const Comment& comment : comments_of(text_of(fs::path(LONGSTRIDE_SOURCE_DIR) / path))) {
+      ++read;
+      if (begins_badly(comment.text))
+        where += path.string() + ":" + std::to_string(comment.line) + ": " + comment.text + "\n";
+    }
+  }
+  EXPECT_EQ(where, "");
+  EXPECT_GT(read, 10u);
+}
+
+TEST(Comments, OfConsecutiveLinesAreOne) {
+  const std::string source = R"(// First,
+// of two lines.
+int x;  // behind code
+        // whether or not it continues
+#pragma once  // of a directive
+const char* s = "// of a literal";
+
+//   after a gap
+int y;
+)";
+  std::vector<std::pair<std::string, int>> found;
+  for (const Comment& comment : comments_of(source)) found.emplace_back(comment.text, comment.line);
+  const std::vector<std::pair<std::string, int>> expected = {{"First,", 1}, {"behind code", 3}, {"after a gap", 8}};
+  EXPECT_EQ(found, expected);
+  for (const char* text : {"of branches", "What a step reads", "whether, and how"})
+    EXPECT_TRUE(begins_badly(text)) << text;
+  for (const char* text : {"", "offset of a row", "whatever it holds", "rows of a tile"})
+    EXPECT_FALSE(begins_badly(text)) << text;
+}
+
+// Differences between devices are in framework/core/device; training only passes a device along.
 TEST(Limits, TrainingNeverChecksItsDevice) {
   int read = 0;
   for (const fs::path& path : files()) {
