@@ -66,7 +66,7 @@ class Reader {
 
   archive* get() const { return reader_.get(); }
 
-  // What libarchive was given last, and what is left of the stream, unless that is much.
+  // The bytes that libarchive was given last, and the rest of the stream, unless that is much.
   std::string rest_of_stream() {
     constexpr std::uint64_t much = 1 << 24;
     std::string rest(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(given_));
@@ -318,11 +318,11 @@ class LibArchive final : public Archive {
         user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again", name, reason));
   }
 
-  const Blob* blob_ = nullptr;  // what is read, if not a stream
+  const Blob* blob_ = nullptr;  // the input, if it is not a stream
   std::string archive_name_;
   bool zip_;  // as its first bytes say
   bool empty_ = false;
-  std::unique_ptr<ByteStream> stream_;  // what is read, if not a blob
+  std::unique_ptr<ByteStream> stream_;  // the input, if it is not a blob
   Reader reader_;
   archive_entry* entry_ = nullptr;  // the current one
   std::string member_, name_;

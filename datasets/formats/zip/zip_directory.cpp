@@ -66,7 +66,7 @@ class ZipDirectory {
     throw damaged("the end of its directory is not where it says");
   }
 
-  // Whether the next entry is a file with content. Compares its name with that in the file's own header.
+  // True if the next entry is a file with content. Compares its name with that in the file's own header.
   bool next_has_content() {
     const std::string entry(window_.at(at_, entry_size));
     if (entry.size() < entry_size || !entry.starts_with(entry_mark))
