@@ -1,5 +1,5 @@
-// What a step reads: rows of tokens, and what else a model needs to know about them. On the device for a model, in host
-// memory for what fills it.
+// The rows of tokens that a step reads, and everything else that a model needs to know about them. On the device for a
+// model, in host memory for the sources that fill it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
