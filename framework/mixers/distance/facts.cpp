@@ -1,4 +1,4 @@
-// What a layer of distance attention says of itself.
+// The answers of a layer of distance attention: cost, weights of pairs, reach, slow shapes.
 #include <fmt/format.h>
 
 #include <algorithm>

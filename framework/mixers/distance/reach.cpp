@@ -7,7 +7,7 @@
 namespace longstride {
 namespace {
 
-using Rows = std::vector<std::int64_t>;  // of every key row, the earliest position that layers below read for it
+using Rows = std::vector<std::int64_t>;  // for every key row, the earliest position that layers below read for it
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -25,7 +25,7 @@ std::int64_t earliest_of_compressed(const Reach& below, const MemoryConfig& memo
   }
 }
 
-// Of [compressed memory | memory | segment].
+// The rows of [compressed memory | memory | segment].
 Rows rows_read(const Reach& below, const MemoryConfig& memory) {
   Rows out;
   for (std::int64_t r = 0; r < memory.compressed; ++r) {

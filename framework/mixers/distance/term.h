@@ -1,4 +1,4 @@
-// What a score takes from the distance of its pair: the vectors T and the biases u and v of
+// The part of a score that depends on the distance of its pair: the vectors T and the biases u and v of
 //   score = scale [(q + u) . k + (q + v) . T[distance]]   (Dai et al. 2019, section 3.3; Sukhbaatar et al. 2019, Eq. 3)
 #pragma once
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace longstride {
 
 struct DistanceShape {
   std::int64_t width = 0, heads = 0, key_size = 0;
-  double deviation = 0, table_deviation = 0;  // of matrices, and of learned tables; biases start at 0
+  double deviation = 0, table_deviation = 0;  // initial values of matrices, and of learned tables; biases start at 0
 };
 
 // The parameters that all layers share; null where a layer has its own, or none.

@@ -60,7 +60,7 @@ int clusters_at_once(Dtype dtype, int size, std::int64_t shared_bytes) {
 
 bool divides(const PackedMatrix& m, int size) { return m.tiles % size == 0; }
 
-// Whether parts of tiles fill stages.
+// True if parts of tiles fill stages.
 bool in_parts(const PackedMatrix& m) {
   return m.depth % blocks_at_once == 0 && std::has_single_bit(static_cast<unsigned>(m.depth));
 }
