@@ -56,7 +56,7 @@ void make_folder(const fs::path& folder) {
   if (error) throw user_error("{}: cannot be created ({})", printable(folder.string()), error.message());
 }
 
-// What only rank 0 touches: the run's directory and its mirror, locked for as long as the run trains.
+// The places that only rank 0 touches: the run's directory and its mirror, locked for as long as the run trains.
 struct RunPlaces {
   std::string run, mirror;  // mirror: empty if there is none
   std::unique_ptr<RunLock> run_lock, mirror_lock;
@@ -126,7 +126,8 @@ void check_mirror(const RunPlaces& places) {
       places.mirror);
 }
 
-// What an earlier run in this place has drawn, of weights that are gone: the report would show it as the new run's.
+// Removes pictures of an earlier run in this place, whose weights are gone: the report would show them as the new
+// run's.
 void remove_older_pictures(const std::string& run) {
   const fs::path samples = fs::path(run) / "samples";
   std::vector<fs::path> folders;
