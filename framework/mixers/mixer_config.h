@@ -50,7 +50,7 @@ struct MixerConfig {
   virtual std::int64_t stride() const { return 0; }   // the pattern's, which position tables may follow; 0: none
   virtual bool remembers() const { return false; }    // its layers keep states of a row from step to step
   virtual bool has_windows() const { return false; }  // that a stage of training may set
-  // What is wrong with windows of a stage of training, one for all layers or one for each; empty: nothing.
+  // The fault of a stage's windows, one for all layers or one for each; empty: none.
   virtual std::string problem_of_windows(const std::vector<std::int64_t>& of_layers, std::int64_t layers) const;
 };
 

@@ -94,9 +94,8 @@ class Decodes {
 class GeneratesInOneKernel {
  public:
   virtual ~GeneratesInOneKernel() = default;
-  virtual bool generates(const DecodingState& state) const = 0;  // True if the kernel supports this model and batch
-                                                                 // Positions [first, first + count), in order, in one
-                                                                 // call.
+  virtual bool generates(const DecodingState& state) const = 0;  // true if the kernel supports this model and batch
+  // Positions [first, first + count), in order, in one call.
   virtual void generate(Context& ctx, DecodingState& state, const kernels::Drawing& drawing, std::int64_t first,
                         std::int64_t count) const = 0;
 };

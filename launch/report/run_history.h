@@ -32,8 +32,8 @@ struct RunHistory {
 
   // `before(step)`: tokens of the first `step` steps.
   using TokensBefore = std::function<double(std::int64_t step)>;
-  double seconds(const TokensBefore& before) const;  // time of training, without evaluations and restarts Medians of
-                                                     // the logged steps.
+  double seconds(const TokensBefore& before) const;  // time of training, without evaluations and restarts
+  // Medians of the logged steps.
   std::optional<double> seconds_per_step(const TokensBefore& before) const;
   std::optional<double> tokens_per_second() const;
 };

@@ -17,8 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Folders and files whose comments all begin with their subject.
-constexpr const char* mended[] = {"datasets/", "tests/house/"};
+// Folders in which a comment may still begin with a word that keeps a reader waiting for its subject.
+constexpr const char* not_mended[] = {"framework/optim/", "framework/train/", "kernels/",      "tests/console/",
+                                      "tests/gpu/",       "tests/kernels/",   "tests/records/"};
 
 constexpr int most_lines = 500, most_files = 25, most_lines_of_a_function = 60;
 
@@ -141,7 +142,7 @@ TEST(Limits, NoCommentBeginsWithOfWhatOrWhether) {
   std::string where;
   for (const fs::path& path : files()) {
     const auto begins = [&](const char* folder) { return path.string().starts_with(folder); };
-    if (!is_cpp(path) || std::none_of(std::begin(mended), std::end(mended), begins)) continue;
+    if (!is_cpp(path) || std::any_of(std::begin(not_mended), std::end(not_mended), begins)) continue;
     for (const Comment& comment : comments_of(text_of(fs::path(LONGSTRIDE_SOURCE_DIR) / path))) {
       ++read;
       if (begins_badly(comment.text))
@@ -149,7 +150,7 @@ TEST(Limits, NoCommentBeginsWithOfWhatOrWhether) {
     }
   }
   EXPECT_EQ(where, "");
-  EXPECT_GT(read, 10u);
+  EXPECT_GT(read, 1000u);
 }
 
 TEST(Comments, OfConsecutiveLinesAreOne) {
@@ -157,6 +158,7 @@ TEST(Comments, OfConsecutiveLinesAreOne) {
 // of two lines.
 int x;  // behind code
         // whether or not it continues
+// before the next line
 #pragma once  // of a directive
 const char* s = "// of a literal";
 
@@ -165,7 +167,8 @@ int y;
 )";
   std::vector<std::pair<std::string, int>> found;
   for (const Comment& comment : comments_of(source)) found.emplace_back(comment.text, comment.line);
-  const std::vector<std::pair<std::string, int>> expected = {{"First,", 1}, {"behind code", 3}, {"after a gap", 8}};
+  const std::vector<std::pair<std::string, int>> expected = {
+      {"First,", 1}, {"behind code", 3}, {"before the next line", 5}, {"after a gap", 9}};
   EXPECT_EQ(found, expected);
   for (const char* text : {"of branches", "What a step reads", "whether, and how"})
     EXPECT_TRUE(begins_badly(text)) << text;

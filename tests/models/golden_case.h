@@ -20,7 +20,7 @@ struct GoldenParameter {
   double offset = 0, scale = 0;  // element i is offset + scale * unit(case/name, i)
   double norm = 0, sum = 0;
   std::vector<double> projections;    // [k]: dot product with unit(projection<k>/name, i)
-  std::vector<std::int64_t> indices;  // of `values`; empty if all are stored
+  std::vector<std::int64_t> indices;  // indices of `values`; empty if all are stored
   std::vector<double> values;
 
   std::int64_t count() const;
@@ -52,7 +52,7 @@ struct GoldenStreams {
   std::vector<Segment> segments;
   std::vector<GoldenParameter> states;  // after the last segment; of all rows
 
-  // What the segment's positions predict, and the byte before each: (batch, positions).
+  // The bytes that the segment's positions predict, and the byte before each: (batch, positions).
   std::vector<std::uint8_t> targets(std::size_t segment) const;
   std::vector<std::uint8_t> previous(std::size_t segment) const;
 };
@@ -62,8 +62,8 @@ struct GoldenTraining {
   GoldenCase start;  // `parameters` expect the weights at the end
   Optimizer::Config optimizer;
   std::uint64_t seed = 0;
-  std::vector<double> loss, lr, gradient_norm;  // of each step
-  std::vector<GoldenParameter> average;         // of weights, at the end; empty if not used
+  std::vector<double> loss, lr, gradient_norm;  // one per step
+  std::vector<GoldenParameter> average;         // average of weights, at the end; empty if not used
 
   std::int64_t steps() const { return static_cast<std::int64_t>(loss.size()); }
   std::vector<std::uint8_t> tokens(std::int64_t step) const;  // (batch, positions)

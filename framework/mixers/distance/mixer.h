@@ -109,12 +109,12 @@ class DistanceMixer final : public Mixer {
 
  private:
   std::vector<float> shares_of(double span) const;  // each head's share, from positions; empty: they learn no spans
-                                                    // That of a whole segment, with these spans.
+  // The mask of a whole segment, with these spans.
   kernels::DistanceScores mask_with(std::vector<float>& shares) const;
   double compressor_parameters() const;
   double learning_flops(double positions) const;  // per sequence, of a compression that learns
-  // What attention reads: q (batch, seq, heads key size) of the segment, kv (batch, rows + seq, heads (key size + value
-  // size)) of all positions.
+  // The operands of attention: q (batch, seq, heads key size) of the segment, kv (batch, rows + seq, heads (key size +
+  // value size)) of all positions.
   struct Projected {
     Tensor q, kv;
   };
