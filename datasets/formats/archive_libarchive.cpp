@@ -164,7 +164,7 @@ bool is_empty_zip(const Blob& blob) {
   if (blob.size() < end.size()) return false;
   blob.read(0, end.data(), end.size());
   constexpr std::array<std::uint8_t, 4> magic = {'P', 'K', 5, 6};
-  constexpr std::size_t comment_at = 20;  // its size; what lies between it and the magic are numbers and sizes of files
+  constexpr std::size_t comment_at = 20;  // the comment's size; before it are numbers and sizes of files
   return std::equal(magic.begin(), magic.end(), end.begin()) &&
          std::all_of(end.begin() + magic.size(), end.begin() + comment_at,
                      [](std::uint8_t byte) { return byte == 0; }) &&

@@ -17,7 +17,7 @@ class DamagedFile : public UserError {
   explicit DamagedFile(const UserError& error) : UserError(error) {}
 };
 
-// That bytes follow the packed content of a whole file.
+// The error that bytes follow the packed content of a whole file.
 DamagedFile trailing_bytes(const std::string& name, std::uint64_t count, const std::string& format);
 
 // Read at any offset. Messages about the content begin with `name`.

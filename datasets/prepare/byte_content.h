@@ -36,7 +36,7 @@ struct ContentPart {
 };
 
 struct ContentSize {
-  std::int64_t bytes = 0;  // that open_content yields
+  std::int64_t bytes = 0;  // length of open_content's stream
   std::int64_t links = 0;  // in an archive, which are left out
   std::vector<ContentPart> parts;
 };

@@ -55,7 +55,7 @@ void check_disjoint(const std::array<Group, 3>& groups) {
       }
 }
 
-// Which pictures are copies of others: of the same file, or at the same place in the same file of arrays.
+// Finds pictures that are copies of others: of the same file, or at the same place in the same file of arrays.
 class PictureCopies {
  public:
   PictureCopies(const std::array<Group, 3>& groups, Duplicates rule) {

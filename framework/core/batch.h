@@ -34,7 +34,7 @@ struct Batch {
   Batch cut(std::int64_t sequences) const;
 };
 
-// Which fields a model reads, and how wide its ids are.
+// The fields that a model reads, and the width of its ids.
 struct BatchFields {
   bool wide = false;  // ids of 16 bits
   bool targets = false, weights = false, lengths = false, starts = false;

@@ -42,7 +42,7 @@ struct State {
   std::string name;  // in checkpoints, like a parameter's
   Shape shape;       // shape of a row's state, at most three dimensions
   StateType type = StateType::compute;
-  StateElements before;  // those of the states declared before it, multiples of StateSet::alignment
+  StateElements before;  // elements of the states declared before it, multiples of StateSet::alignment
 };
 
 class StateSet {

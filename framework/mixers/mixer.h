@@ -38,7 +38,7 @@ struct PairCost {
 struct HeadSpans {
   double longest = 0, ramp = 0;  // positions
   double initial = 0;            // positions: every head's before training
-  std::string parameter;         // its share of each head; empty: the heads learn no spans
+  std::string parameter;         // name of the heads' shares; empty: the heads learn no spans
   std::int64_t first_head = 0;   // the layer's head that has the first share
 
   bool learned() const { return !parameter.empty(); }
@@ -61,7 +61,7 @@ class Mixer : public Branch {
   virtual std::int64_t heads() const = 0;
   // The work of one head, in a few words.
   virtual std::string kind(std::int64_t head) const = 0;
-  virtual KeyRows key_rows() const = 0;              // those a whole segment sees
+  virtual KeyRows key_rows() const = 0;              // key rows that a whole segment sees
   virtual std::int64_t stride() const { return 0; }  // positions after which what it sees repeats; 0: it does not
   virtual PairCost cost(std::int64_t positions) const = 0;
 
@@ -122,7 +122,7 @@ class MixerFamily {
   virtual void end_step(Context& /*ctx*/, std::int64_t /*positions*/) const {}
   // Names of its losses beside that of the predictions (Model::auxiliary_losses).
   virtual std::vector<std::string> auxiliary_losses() const { return {}; }
-  // Those of the whole model, among which it finds its own; before layers are made.
+  // Receives the names of the whole model's losses, to find its own; before layers are made.
   virtual void place_losses(const std::vector<std::string>& /*all*/) {}
   // Windows of all layers, one for all or one per layer; empty: those of the settings. False: it has none to set.
   virtual bool set_windows(const std::vector<std::int64_t>& /*of_layers*/) { return false; }

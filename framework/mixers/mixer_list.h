@@ -1,5 +1,5 @@
-// Which layers of a model have which mixer: `model.mixers` of a recipe, a cycle over the layers. An entry takes one or
-// several layers in a row, and has one mixer or several whose heads are side by side.
+// The mixers of a model's layers: `model.mixers` of a recipe, a cycle over the layers. An entry takes one or several
+// layers in a row, and has one mixer or several whose heads are side by side.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -84,7 +84,7 @@ void time_on_gpu(Bench& b) {
   for (std::size_t i = 0; i + 1 < timers.size(); ++i) b.step.run(b.rows.data(), &timers[i]);
   b.times.loss = b.step.report().loss;
   b.times.wall = milliseconds_since(begin);
-  b.step.run(b.rows.data(), &timers.back());  // its start ends the last timed step
+  b.step.run(b.rows.data(), &timers.back());  // this step's start ends the last timed step
   b.step.report();
   for (std::size_t i = 0; i + 1 < timers.size(); ++i) {
     b.times.milliseconds.push_back(timers[i + 1].begin.milliseconds_since(timers[i].begin));

@@ -16,7 +16,7 @@ struct ShownPart {
 };
 
 struct PatternCell {
-  std::int64_t pairs = 0;  // that do not lie in the future
+  std::int64_t pairs = 0;  // pairs that are not in the future
   std::int64_t seen = 0;   // pairs of weight above 0
   double weight = 0;       // the sum
   bool own = false;        // the pair of a query with itself

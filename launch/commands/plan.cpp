@@ -80,7 +80,7 @@ struct Costs {
   double seconds = 0;
   std::optional<RecomputeChoice> recompute;  // absent: the model has no names for its policies
   MemoryPlan memory;
-  MemoryLimit room;  // that the plan has here; not known for GPUs where there are none
+  MemoryLimit room;  // memory for the plan here; not known for GPUs where there are none
   Batching batching;
   std::optional<Passes> passes;  // if the dataset is here
   std::string no_data;           // why there is none

@@ -1,4 +1,4 @@
-// Which key an unknown word may mean, including the names that other programs use.
+// The keys that an unknown word may mean, including the names that other programs use.
 #pragma once
 #include <string>
 #include <vector>

@@ -52,7 +52,7 @@ struct KeptEvaluation {
   std::int64_t windows = 0;  // scored; 0: unknown
   bool spread = false;       // the windows are spread over the split rather than its first
   EvaluatedMemory memory;    // in effect
-  std::int64_t streams = 0;  // that were read side by side; 0: none, or unknown
+  std::int64_t streams = 0;  // streams that were read side by side; 0: none, or unknown
 
   bool same_question(const KeptEvaluation& other) const {
     return step == other.step && split == other.split && data == other.data && weights == other.weights &&

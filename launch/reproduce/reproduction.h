@@ -58,7 +58,7 @@ double full_run_hours(const TableRow& row, int ranks);
 Evidence evidence_of(const std::string& name);
 
 std::string markdown(const PaperTable& table);
-// Its figures alone, in columns.
+// The table's figures alone, in columns.
 std::string terminal_table(const PaperTable& table);
 nlohmann::ordered_json json(const PaperTable& table);
 

@@ -40,7 +40,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* run_advice = "choose another directory with --run";
 
-// Those of a run, which are removed again if it is refused before it begins.
+// Makes the folders of a run, which are removed again if it is refused before it begins.
 void make_run_folders(NewFolders& folders, const std::string& place, const char* advice) {
   std::error_code not_there;
   const std::error_code error = folders.make(fs::path(place) / "checkpoints");

@@ -5,7 +5,7 @@
 
 namespace longstride::test {
 
-// Which rows are kept depends on an order, which rounding may change: not for tests that compare within it.
+// The choice of rows depends on an order, which rounding may change: not for tests that compare within it.
 struct MostUsedToy : DistanceToy {
   explicit MostUsedToy(const DistanceToy& config) : DistanceToy(config) {}
 };

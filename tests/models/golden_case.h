@@ -32,10 +32,10 @@ struct GoldenCase {
   DecoderConfig config;
   double loss = 0;                          // mean, nats
   std::vector<double> losses;               // (batch, positions)
-  std::vector<GoldenParameter> parameters;  // they expect gradients of the mean loss
+  std::vector<GoldenParameter> parameters;  // with expected gradients of the mean loss
 
   std::vector<std::uint8_t> tokens() const;                               // (batch, positions)
-  std::vector<double> parameter(const GoldenParameter& parameter) const;  // its initial values
+  std::vector<double> parameter(const GoldenParameter& parameter) const;  // initial values of a parameter
 };
 
 // Streams in segments, with the same parameters for all: `start.positions` of each row, which remembers those before
@@ -45,7 +45,7 @@ struct GoldenStreams {
     std::vector<std::uint8_t> starts;         // (batch): 1 where a row starts a stream
     std::vector<double> losses;               // (batch, positions)
     std::map<std::string, double> auxiliary;  // other losses, by name
-    std::vector<GoldenParameter> parameters;  // they expect gradients of the mean loss and of the others
+    std::vector<GoldenParameter> parameters;  // with expected gradients of the mean loss and of the others
   };
 
   GoldenCase start;  // `parameters` are those of the first segment

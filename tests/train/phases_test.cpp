@@ -78,7 +78,7 @@ TEST(Phases, HaveTheRowsOfTheirSettings) {
   EXPECT_EQ(shape_at(cut, 0, 48).sequence(), 12);
 }
 
-// Those of a run that has nothing else.
+// A phase trains as a run does that has its settings alone.
 TEST(Phases, TrainAsARunWithTheSameSettingsDoes) {
   TrainConfig plain = train_config(12, 6);
   plain.schedule = kernels::ScheduleKind::constant;

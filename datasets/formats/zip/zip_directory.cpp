@@ -34,7 +34,8 @@ class ZipDirectory {
   }
 
  private:
-  // Its place and the number of its entries. What precedes the archive, as in one that unpacks itself, shifts it.
+  // Finds the directory and the number of its entries. Bytes before the archive, as in one that unpacks itself, shift
+  // it.
   void find() {
     constexpr std::uint64_t longest_comment = 0xFFFF;
     const std::uint64_t size = blob_.size(), least = size - std::min(size, longest_comment + end_size);

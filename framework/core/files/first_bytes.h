@@ -16,7 +16,7 @@ enum class FormatFamily : std::uint8_t {
   encoding,  // text, but not in bytes of ASCII or UTF-8
   picture,
   sound,
-  unread_sound,  // that `prepare audio` cannot read
+  unread_sound,  // sound that `prepare audio` cannot read
   document,      // text in a format of its own
   other,         // tables, arrays, weights, programs ..
 };

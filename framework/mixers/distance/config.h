@@ -9,7 +9,7 @@ namespace longstride {
 
 // The vectors T of distances. sinusoid: W_r R, where R_t has the sines and cosines of distance t (Dai et al. 2019).
 enum class DistanceTable : std::uint8_t { none, sinusoid, learned };
-// Which layers share the biases u and v.
+// Layers that share the biases u and v.
 enum class BiasSharing : std::uint8_t { none, layer, model };
 // A row's memory where its stream starts: nothing, or zeros that receive weight.
 enum class MemoryStart : std::uint8_t { empty, zeros };

@@ -29,7 +29,7 @@ struct DistanceMixerConfig {
   MemoryConfig memory;
   std::int64_t layer = 0;
   std::uint32_t dropout_layer = 0;  // a number of its own in the model, for the dropout of probabilities
-  std::int64_t span_loss = 0, reconstruction_loss = 0;  // their indices among the auxiliary losses
+  std::int64_t span_loss = 0, reconstruction_loss = 0;  // indices among the auxiliary losses
   std::int64_t segment = 0;                             // positions of a whole one, which generation follows
 };
 
@@ -97,7 +97,7 @@ class DistanceMixer final : public Mixer {
   std::vector<MixerBench> bench(Context& ctx, Scratch& scratch, std::int64_t batch,
                                 std::int64_t positions) const override;
 
-  // Which pairs a segment of `positions` sees, and with what weight: scores without values. `spans` (heads) are shares
+  // The pairs that a segment of `positions` sees, with their weights: scores without values. `spans` (heads) are shares
   // of the longest, in host memory; absent: as if spans hid nothing.
   kernels::DistanceScores mask(std::int64_t positions, const Tensor& spans = {}) const;
   // Tensors without data that give the shapes of the scores of a segment of `positions`.
@@ -136,7 +136,7 @@ class DistanceMixer final : public Mixer {
   // True if rows of the memory that a head does not look back to are left without its key, value and gradient: they may
   // hold anything, and nothing may sum over them (kernels/span_projection). Compression reads all evicted rows.
   bool skips_rows() const { return memory_.rows() > 0 && config_.memory.compressed == 0; }
-  // Which rows heads look back to.
+  // The rows that heads look back to.
   kernels::DistanceScores read(const Projected& projected) const;
   // Rows at the beginning of the memory that no head looks back to. Counted on the CPU; on a GPU spans are in its own
   // memory, and row by row operations take all rows.
@@ -175,7 +175,7 @@ class DistanceMixer final : public Mixer {
   Tensor bias_of(const Tensor& bias, std::int64_t begin, std::int64_t end) const {
     return bias.given() ? bias.slice(0, begin, end) : Tensor{};
   }
-  // Which pairs are allowed, without values.
+  // The pairs that are allowed, without values.
   kernels::DistanceScores visible(const Tensor& q, const Tensor& k) const;
   void add_span(kernels::DistanceScores& scores, const Tensor& spans) const;
   kernels::DistanceScores scores(const Context& ctx, const Saved& in, const Tensor& first_key) const;

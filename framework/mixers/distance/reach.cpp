@@ -18,7 +18,7 @@ std::int64_t earliest_of_compressed(const Reach& below, const MemoryConfig& memo
   switch (memory.compress) {
     case Compression::dilated:
       return below.earliest_of(first + row, results, memory.rate);
-    case Compression::most_used:  // which ones stay depends on the text, but they stay in order
+    case Compression::most_used:  // the kept rows depend on the text, but stay in order
       return below.earliest_of(first + row, 1, below.segment() - results + 1);
     default:
       return below.earliest_of(first + row * memory.rate, 1, memory.rate);

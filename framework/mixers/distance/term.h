@@ -36,7 +36,7 @@ class DistanceTerm {
   // T of the distances among `keys` positions: (distances, heads or 1, key size) of the compute type, on the tape or in
   // scratch; absent without a table.
   Tensor table(Context& ctx, std::int64_t keys, Scratch& scratch, Tape* tape) const;
-  // That of table(), without data.
+  // The shape of table(), without data.
   Tensor table_shape(std::int64_t keys) const;
   // Where the gradient of T is to be added: memory of the exact type, which may be the parameter's own.
   Tensor gradient_for(Context& ctx, const Tensor& table, Scratch& scratch) const;

@@ -23,7 +23,7 @@ struct DecoderConfig : ModelConfig, BlockForm {
   double embedding_dropout = 0;  // dropout rate of the first residual stream
   double output_dropout = 0;     // dropout rate of what the head reads
   Positions positions = Positions::attention;
-  // Which layers have which mixer: a list, or its short form with one entry, `attention` or `distance` with `memory`.
+  // The mixers of layers: a list, or its short form with one entry, `attention` or `distance` with `memory`.
   std::vector<MixerEntry> mixers;  // empty: the short form
   bool attention_given = false;    // in the recipe; otherwise `distance` or `mixers` is
   kernels::PatternConfig attention;

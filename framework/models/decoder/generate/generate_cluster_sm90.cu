@@ -149,7 +149,7 @@ void lay_out(const GenerationProblem& p, Cluster& c) {
   c.logits = c.mixed + static_cast<int>(aligned(size * n * pitch_of<T>(mixed)));
   c.partials = c.sums = take(word * cluster_warps * std::max(32, dv + 4));
   c.norm_parts = take(static_cast<std::int64_t>(sizeof(NormPart)) * n * cluster_warps);
-  std::int64_t parts = 2 * cluster_warps;  // those of the two products whose tiles warps share
+  std::int64_t parts = 2 * cluster_warps;  // parts of the two products whose tiles warps share
   for (const PackedMatrix* m : {&p.qkv, &p.feed_inner, &p.logits}) parts += m->tiles / c.size;
   c.parts = take(static_cast<std::int64_t>(sizeof(WorkPart)) * parts);
   c.query = take(word * units * dk);
