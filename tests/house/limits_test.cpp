@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "tests/house/comments.h"
 #include "tests/house/functions.h"
@@ -79,6 +80,23 @@ TEST(Limits, NoFunctionHasMoreThan60Lines) {
   }
   EXPECT_EQ(where, "");
   EXPECT_GT(read, 2000u);
+}
+
+// Words as `wc -w` counts them, in pages whose paths begin so.
+TEST(Limits, PagesStayShort) {
+  std::vector<fs::path> pages = files();
+  pages.insert(pages.end(), {"README.md", "CHANGELOG.md"});
+  for (const auto& [begin, most] : std::map<std::string, std::ptrdiff_t>{
+           {"", 53000}, {"docs/notes/", 8000}, {"docs/develop/kernels.md", 3500}, {"docs/guide/recipes.md", 5000}}) {
+    std::ptrdiff_t words = 0;
+    for (const fs::path& page : pages) {
+      if (page.extension() != ".md" || !page.string().starts_with(begin)) continue;
+      std::istringstream text(text_of(fs::path(LONGSTRIDE_SOURCE_DIR) / page));
+      words += std::distance(std::istream_iterator<std::string>(text), {});
+    }
+    EXPECT_LE(words, most) << begin;
+    EXPECT_GT(words, most / 2) << begin;
+  }
 }
 
 TEST(Functions, AreFoundWithTheLinesBetweenTheirBraces) {
