@@ -1,5 +1,4 @@
-// Facts for `plan` about attention that may look back beyond its window: what it sees and remembers, and how far it
-// reaches.
+// Facts for `plan` about attention that may look back beyond its window: what it sees, remembers and reaches.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

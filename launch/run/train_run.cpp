@@ -126,8 +126,7 @@ void check_mirror(const RunPlaces& places) {
       places.mirror);
 }
 
-// Removes pictures of an earlier run in this place, whose weights are gone: the report would show them as the new
-// run's.
+// Removes pictures of an earlier run in this place: its weights are gone, and the report would show them as new.
 void remove_older_pictures(const std::string& run) {
   const fs::path samples = fs::path(run) / "samples";
   std::vector<fs::path> folders;

@@ -28,8 +28,7 @@ struct Memories {
   std::vector<std::int64_t> compressed, memory;
 };
 
-// Memories of every segment. The rows of k are those before the stream, its positions, and what `rate` positions
-// become.
+// Memories of every segment. The rows of k: those before the stream, its positions, and what `rate` positions become.
 std::vector<Memories> memories_of(const StreamCase& c) {
   Memories now;
   for (std::int64_t row = 0; row < c.before(); ++row) (row < c.compressed ? now.compressed : now.memory).push_back(row);

@@ -34,8 +34,7 @@ class ZipDirectory {
   }
 
  private:
-  // Finds the directory and the number of its entries. Bytes before the archive, as in one that unpacks itself, shift
-  // it.
+  // Finds the directory and counts its entries. Bytes before the archive shift it, as in one that unpacks itself.
   void find() {
     constexpr std::uint64_t longest_comment = 0xFFFF;
     const std::uint64_t size = blob_.size(), least = size - std::min(size, longest_comment + end_size);

@@ -29,8 +29,7 @@ struct GenerationHeads {
   __host__ __device__ int unit_words() const { return value_size + 2; }
 };
 
-// The keys that a unit (sequence, head, split) reads at a position in all layers of one plan. Computed once per
-// position.
+// The keys that a unit (sequence, head, split) reads at a position in all layers of one plan; made once per position.
 struct KeyPlan {
   KeyLine lines[HeadGeometry::most_parts];
   KeyRows rows[HeadGeometry::most_parts];  // for keys that are not on a line

@@ -21,8 +21,7 @@ using namespace kernels;
 struct ModelShape {
   std::int64_t layers = 0, width = 0, heads = 0, key_size = 0, value_size = 0, inner = 0, vocabulary = 0;
   std::int64_t batch = 0;
-  Dtype dtype = Dtype::f32;     // type of weights, cache and the inputs of products; sums and the residual stream are
-                                // f32
+  Dtype dtype = Dtype::f32;     // weights, cache and the inputs of products; sums and the residual stream are f32
   QueryKeyTransform transform;  // transform of queries and keys; the cache holds transformed keys
   std::vector<std::shared_ptr<const DecodePlan>> plans;  // one per layer
 };
