@@ -1,4 +1,4 @@
-# What `cmake --install` installs, next to the library of attention (AttentionLibrary.cmake), and packages of it:
+# Files that `cmake --install` installs, next to the library of attention (AttentionLibrary.cmake), and packages of it:
 # `cpack -G DEB` and `cpack -G TGZ`, in a build folder of the preset `package`. tests/packages/try.sh tries both on a
 # bare system.
 longstride_installed(longstride)

@@ -70,7 +70,7 @@ class WindowSource final : public BatchSource {
   std::shared_ptr<const SequenceSet> sequences_;
   std::int64_t context_;
   std::uint64_t seed_;
-  std::vector<std::int64_t> first_window_;  // of each sequence, counted over all; the last entry is their total
+  std::vector<std::int64_t> first_window_;  // each sequence's first window, counted over all; then their number
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ class StreamSource final : public BatchSource {
   std::shared_ptr<const SequenceSet> sequences_;
   std::int64_t context_, rows_;
   std::int64_t part_;     // bytes that a row reads
-  std::int64_t windows_;  // of a part
+  std::int64_t windows_;  // windows in a part
 };
 
 }  // namespace

@@ -66,7 +66,7 @@ class Reader {
 
   archive* get() const { return reader_.get(); }
 
-  // What libarchive was given last, and what is left of the stream, unless that is much.
+  // The bytes that libarchive was given last, and the rest of the stream, unless that is much.
   std::string rest_of_stream() {
     constexpr std::uint64_t much = 1 << 24;
     std::string rest(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(given_));
@@ -164,7 +164,7 @@ bool is_empty_zip(const Blob& blob) {
   if (blob.size() < end.size()) return false;
   blob.read(0, end.data(), end.size());
   constexpr std::array<std::uint8_t, 4> magic = {'P', 'K', 5, 6};
-  constexpr std::size_t comment_at = 20;  // its size; what lies between it and the magic are numbers and sizes of files
+  constexpr std::size_t comment_at = 20;  // the comment's size; before it are numbers and sizes of files
   return std::equal(magic.begin(), magic.end(), end.begin()) &&
          std::all_of(end.begin() + magic.size(), end.begin() + comment_at,
                      [](std::uint8_t byte) { return byte == 0; }) &&
@@ -318,11 +318,11 @@ class LibArchive final : public Archive {
         user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again", name, reason));
   }
 
-  const Blob* blob_ = nullptr;  // what is read, if not a stream
+  const Blob* blob_ = nullptr;  // the input, if it is not a stream
   std::string archive_name_;
   bool zip_;  // as its first bytes say
   bool empty_ = false;
-  std::unique_ptr<ByteStream> stream_;  // what is read, if not a blob
+  std::unique_ptr<ByteStream> stream_;  // the input, if it is not a blob
   Reader reader_;
   archive_entry* entry_ = nullptr;  // the current one
   std::string member_, name_;

@@ -23,7 +23,7 @@ class AudioFile {
 // UserError if the file is not a sound file, is cut short or holds no sound. The content decides, whatever the name.
 std::unique_ptr<AudioFile> open_audio(const std::string& path);
 
-// Whether libsndfile opens it.
+// True if libsndfile opens it.
 bool begins_like_sound(const std::string& path);
 
 // Band-limited change of rate (soxr, very high quality, linear phase: nothing is shifted in time).

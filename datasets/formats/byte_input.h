@@ -17,7 +17,7 @@ class DamagedFile : public UserError {
   explicit DamagedFile(const UserError& error) : UserError(error) {}
 };
 
-// That bytes follow the packed content of a whole file.
+// The error that bytes follow the packed content of a whole file.
 DamagedFile trailing_bytes(const std::string& name, std::uint64_t count, const std::string& format);
 
 // Read at any offset. Messages about the content begin with `name`.
@@ -95,7 +95,7 @@ class UnsizedStream {
 // An unsigned number of up to 8 bytes.
 std::uint64_t number_of(std::string_view bytes, bool big_endian);
 
-// Whether the bytes begin a frame of zstd that holds no content: pzstd writes one before each with content.
+// True if the bytes begin a frame of zstd that holds no content: pzstd writes one before each with content.
 bool begins_skippable_frame(std::string_view first);
 
 // "gzip", "tar", "zip" .., or the name of format_of() (framework/core/files/first_bytes.h), such as "pickle"; empty if

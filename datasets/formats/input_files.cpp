@@ -58,7 +58,7 @@ class FolderListing {
     return fs::is_symlink(path, absent);
   }
 
-  // Of the file that a link leads to. What cannot be found might be data, so it is not left out.
+  // The type of the file that a link leads to. A link without a target might be data, so it is not left out.
   static fs::file_type type_of(const std::string& path) {
     std::error_code error;
     const fs::file_type type = fs::status(path, error).type();

@@ -52,7 +52,7 @@ class RealPaths {
   std::map<std::string, std::string> folders_;
 };
 
-// That a path and an `earlier` one lead to the same file or folder, and what to do.
+// The error that a path and an `earlier` one lead to the same file or folder, with a remedy.
 UserError given_twice(const std::string& path, const std::string& earlier);
 
 // UserError if two paths lead to the same file or folder: its data would be in two splits, or twice in one.

@@ -27,7 +27,7 @@ struct NpyPictures {
   Layout layout = Layout::interleaved;
   std::int64_t count = 0, rows = 0, columns = 0;
 
-  std::int64_t bytes() const { return rows * columns * (layout == Layout::grey ? 1 : 3); }  // of one picture
+  std::int64_t bytes() const { return rows * columns * (layout == Layout::grey ? 1 : 3); }  // size of a picture
 };
 
 // side: the number of rows and columns that the pictures must have. UserError, saying what is accepted, otherwise.

@@ -35,7 +35,7 @@ void give_grey(const std::uint8_t* grey, std::int64_t pixels, const PictureSourc
   sink(rgb.data());
 }
 
-// Whether a file is taken for a picture: one that is named like a picture and is none is an error, not left out.
+// True for a file that is taken for a picture. One that is named like a picture and is none is an error, not left out.
 bool is_picture(const std::string& name, const std::string& head) {
   return named_like_picture(name) ||
          begins_like_picture(reinterpret_cast<const std::uint8_t*>(head.data()), head.size());

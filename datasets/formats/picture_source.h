@@ -20,11 +20,11 @@ class PictureSource {
 
   virtual ~PictureSource() = default;
   virtual std::int64_t count() const = 0;
-  virtual std::int64_t bytes() const = 0;              // of its pictures as stored, the unit of progress
+  virtual std::int64_t bytes() const = 0;              // size of its pictures as stored, the unit of progress
   virtual std::vector<std::string> files() const = 0;  // the ones it reads
-  // Of what may be a copy of something else: every picture's file, in their order, or the one file that holds all.
+  // Fingerprints by which copies are found: every picture's file, in their order, or the one file that holds all.
   virtual std::vector<Fingerprint> prints() const = 0;
-  virtual std::vector<std::string> sha256_of(const std::vector<std::int64_t>& wanted) const = 0;  // which rise
+  virtual std::vector<std::string> sha256_of(const std::vector<std::int64_t>& wanted) const = 0;  // wanted: ascending
   virtual std::string name_of(std::int64_t print) const = 0;
   // Passes every picture to `sink` in order, and every file read to `source`. Those that do not fit
   // are given to the rules' refusals.

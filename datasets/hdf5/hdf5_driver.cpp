@@ -211,7 +211,7 @@ Handle open_file(Medium& medium) {
 
 Handle create_file(Medium& medium) {
   const Handle access = access_through(medium);
-  H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);  // its headers and indexes carry checksums
+  H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);  // headers and indexes carry checksums
   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
   const Handle creation = H5Pcreate(H5P_FILE_CREATE);
   H5Pset_link_phase_change(creation, 32, 16);  // the names of all arrays in one header, never in a separate tree

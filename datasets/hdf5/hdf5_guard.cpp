@@ -52,7 +52,7 @@ std::vector<std::uint8_t> part(const Blob& file, std::uint64_t offset, std::uint
   return out;
 }
 
-// Whether the objects of the text heap at `offset` fill it to its end, and one of them has the index `wanted` and at
+// True if the objects of the text heap at `offset` fill it to its end, and one of them has the index `wanted` and at
 // least `length` bytes. Free space is an object with index 0.
 bool heap_holds(const Blob& file, std::uint64_t offset, std::uint64_t wanted, std::uint64_t length) {
   const std::vector<std::uint8_t> start = part(file, offset, 16);
@@ -127,7 +127,7 @@ std::optional<std::uint64_t> entries_of(Cursor shape) {
   return entries;
 }
 
-// Whether the attribute's name ends in a zero within the message, its type, shape and content end there too, and its
+// True if the attribute's name ends in a zero within the message, its type, shape and content end there too, and its
 // first text of variable length is in its heap. Only scalar attributes are read, so the first is the only one.
 bool attribute_holds(const Blob& file, Cursor message) {
   const std::uint64_t version = message.number(1), flags = message.number(1);
@@ -234,7 +234,7 @@ bool group_holds(const Blob& file, Cursor message) {
   return !message.failed() && NamesOfGroup(file).hold(tree, heap);
 }
 
-// Whether the fill value, for entries that were never written, ends within its message.
+// True if the fill value, for entries that were never written, ends within its message.
 bool fill_holds(Cursor message) {
   const std::uint64_t version = message.number(1);
   std::uint64_t size = 0;
@@ -249,7 +249,7 @@ bool fill_holds(Cursor message) {
   return version >= 1 && version <= 3 && !message.failed() && size <= message.left();
 }
 
-// Whether every filter ends within the message.
+// True if every filter ends within the message.
 bool filters_hold(Cursor message) {
   constexpr std::uint64_t most = 32, first_with_name = 256;
   const std::uint64_t version = message.number(1), count = message.number(1);
@@ -266,7 +266,7 @@ bool filters_hold(Cursor message) {
   return !message.failed();
 }
 
-// Whether the index of a dataset's chunks has the parameters that HDF5 always writes, the right form of entries and, if
+// True if the index of a dataset's chunks has the parameters that HDF5 always writes, the right form of entries and, if
 // their number is fixed, one entry per chunk.
 bool index_holds(const Blob& file, std::uint64_t address, bool fixed, bool filtered, std::uint64_t chunks) {
   constexpr std::uint8_t extensible_numbers[] = {32, 4, 16, 4, 10}, fixed_numbers[] = {10};
@@ -288,7 +288,7 @@ std::uint64_t chunks_of(std::span<const std::uint64_t> shape, std::span<const st
   return chunks;
 }
 
-// Whether no side of a chunk is zero, and HDF5 can find every chunk. shape: from sides_of().
+// True if no side of a chunk is zero, and HDF5 can find every chunk. shape: from sides_of().
 bool layout_holds(const Blob& file, Cursor message, std::span<const std::uint64_t> shape, bool filtered) {
   constexpr std::uint64_t compact = 0, chunked = 2, fixed_array = 3, extensible_array = 4, b_tree = 5;
   const std::uint64_t version = message.number(1), kind = message.number(1);

@@ -14,7 +14,7 @@ class HeaderGuard {
  public:
   explicit HeaderGuard(std::shared_ptr<const Blob> file) : file_(std::move(file)) {}
 
-  // Whether HDF5 may read these `count` bytes at `offset` as an object's header or a part of one. It may not if a
+  // True if HDF5 may read these `count` bytes at `offset` as an object's header or a part of one. It may not if a
   // message of that header is inconsistent or stored elsewhere. All parts of a header are checked when HDF5 reads its
   // beginning.
   bool allows(std::uint64_t offset, const std::uint8_t* block, std::size_t count);
@@ -24,7 +24,7 @@ class HeaderGuard {
     bool first_version;
     std::size_t before;  // bytes of a message before its content
   };
-  // What the messages of a header say about an array, and the number of parts that hold them.
+  // An array as the messages of a header describe it, and the number of parts that hold them.
   struct Dataset {
     std::vector<std::uint64_t> shape;  // and what it may grow to
     std::vector<std::uint8_t> layout;  // the message

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
 constexpr std::int64_t unchunked_bytes = std::int64_t{256} << 10;  // read at once from an array without chunks
-constexpr std::int64_t largest_band = std::int64_t{256} << 20;     // of all chunks of the same rows
+constexpr std::int64_t largest_band = std::int64_t{256} << 20;     // size of all chunks of the same rows
 constexpr std::int64_t longest_row = std::int64_t{1} << 28;
 constexpr std::int64_t most_rows = std::int64_t{1} << 46;
 constexpr double strongest_deflate = 1100;  // times smaller

@@ -1,5 +1,5 @@
-// What a file holds for `prepare bytes`: its bytes, or what it unpacks to if it is compressed or an archive. Its first
-// bytes decide, whatever its name.
+// The content of a file for `prepare bytes`: its bytes, or what it unpacks to if it is compressed or an archive. Its
+// first bytes decide, whatever its name.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace longstride {
 
-// What every refusal of what is no text ends with.
+// The end of every refusal of a file that is no text.
 inline constexpr const char* take_any = "or take its bytes as they are with --any";
 
 struct Packing {
@@ -23,7 +23,7 @@ struct Packing {
   bool none() const { return compression.empty() && !archive; }
 };
 
-// Whether the name ends like a packed file's: ".zip", ".gz" ..
+// True if the name ends like a packed file's: ".zip", ".gz" ..
 bool named_like_packed(const std::string& name);
 
 // UserError if the blob is packed in a way that is not unpacked, such as 7z or twice, or only looks packed.
@@ -36,7 +36,7 @@ struct ContentPart {
 };
 
 struct ContentSize {
-  std::int64_t bytes = 0;  // that open_content yields
+  std::int64_t bytes = 0;  // length of open_content's stream
   std::int64_t links = 0;  // in an archive, which are left out
   std::vector<ContentPart> parts;
 };

@@ -13,7 +13,7 @@
 
 namespace longstride {
 
-// What two files that may be copies have in common. Only such files are read once more, for their SHA-256.
+// The properties that two copies have in common. Only files that agree in them are read once more, for their SHA-256.
 struct Fingerprint {
   std::int64_t bytes = 0;
   std::uint64_t head = 0;  // head_of() its first bytes

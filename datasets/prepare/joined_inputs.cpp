@@ -51,7 +51,7 @@ struct JoinedInputs::Current {
   ObservedBlob observed;
   std::unique_ptr<UnsizedStream> content;
   std::int64_t left = 0;
-  Sha256 sha;  // of what was read
+  Sha256 sha;  // checksum of the bytes read
 };
 
 JoinedInputs::~JoinedInputs() = default;

@@ -28,7 +28,7 @@ class JoinedInputs {
   // The files that read() yields: inputs, or files of archives.
   const std::vector<ContentPart>& parts() const { return parts_; }
   const Copies& copies() const { return *copies_; }
-  const std::string& name() const { return name_; }  // of all, for messages
+  const std::string& name() const { return name_; }  // a name for all inputs, for messages
   // One sentence about the packed inputs; empty without any.
   std::string packed_note() const;
   // One sentence about inputs that are named like packed files and are none; empty without any.

@@ -47,13 +47,12 @@ struct PrepareOutput {
   }
 };
 
-// What happens to a file whose content an earlier one has: it goes into the split of that one, is left out, or ends the
-// work (copies.h).
+// A file whose content an earlier one has goes into the split of that one, is left out, or ends the work (copies.h).
 enum class Duplicates : std::uint8_t { keep, drop, refuse };
 
 struct PrepareBytesConfig {
   std::vector<std::string> inputs;  // files, folders, or "-", standard input; joined in this order (joined_inputs.h)
-  std::string split = {};           // of the whole: counts, fractions or "enwik8"; empty: 0.9,0.05,0.05
+  std::string split = {};           // counts, fractions or "enwik8", for all inputs joined; empty: 0.9,0.05,0.05
   bool raw = false;                 // use the bytes of packed files as they are
   bool any = false;                 // take files that are no text
   Duplicates duplicates = Duplicates::keep;
@@ -82,7 +81,7 @@ struct PrepareFilesConfig {
 // A picture of another size: refused, or scaled so that the shorter side fits (the longer one is cut at both ends), or
 // so that the longer side fits (the rest is black).
 enum class PictureFit : std::uint8_t { exact, crop, pad };
-// What a picture that is partly transparent becomes: its colours as they are, or on a background.
+// A picture that is partly transparent keeps its colours as they are, or gets a background.
 enum class PictureAlpha : std::uint8_t { refuse, drop, black, white };
 
 // Inputs: folders, archives, .npy, .npz or picture files (picture_source.h). split: counts or fractions, at random;
@@ -106,7 +105,7 @@ void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output
 // Writes one file of an audio dataset as WAV: what the model hears.
 struct DecodeAudioConfig {
   std::string dataset, split = "train";
-  std::int64_t index = 0;  // of the file in its split
+  std::int64_t index = 0;  // the file's number in its split
 };
 void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output);
 

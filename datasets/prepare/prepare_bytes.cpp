@@ -64,7 +64,7 @@ Cuts cut(const JoinedInputs& inputs, const SplitRule& rule, bool rule_given) {
   return cuts;
 }
 
-// What packed, encrypted or random bytes have; text has 4 to 6, and programs, pictures and sound less than 7.8.
+// Warns of packed, encrypted or random bytes: text has 4 to 6 bits per byte; programs, pictures and sound below 7.8.
 void warn_of_noise(const Histogram& train, const std::string& name, const PrepareOutput& output) {
   constexpr double most = 7.8;
   const double entropy = train.entropy();

@@ -29,7 +29,7 @@ struct BatchFile {
 struct Batches {
   std::vector<BatchFile> train, test;
   std::vector<std::string> files;     // every one that is read
-  std::vector<std::string> archives;  // those of them that hold several batches
+  std::vector<std::string> archives;  // archives that hold several batches
 };
 
 // Whatever the case: a copy of a disk may have names in capitals.

@@ -55,7 +55,7 @@ void check_disjoint(const std::array<Group, 3>& groups) {
       }
 }
 
-// Which pictures are copies of others: of the same file, or at the same place in the same file of arrays.
+// Finds pictures that are copies of others: of the same file, or at the same place in the same file of arrays.
 class PictureCopies {
  public:
   PictureCopies(const std::array<Group, 3>& groups, Duplicates rule) {
@@ -81,7 +81,7 @@ class PictureCopies {
       count += source_of(i).group != source_of(files().first(i)).group ? 1 : 0;
     return count;
   }
-  // Of the pictures of the first group, without copies: how often each is taken.
+  // How often each picture of the first group is taken, without copies.
   const std::vector<std::int64_t>& taken() const { return taken_; }
   // Picture `index` of a source, counted over all groups: its number there, or -1 if it is left out.
   std::int64_t number_of(std::size_t source, std::int64_t index) const {
@@ -179,7 +179,7 @@ std::vector<std::string> check_config(const PrepareImagesConfig& config) {
   return all;
 }
 
-// What the options did to the pictures, for the record; empty if nothing.
+// Changes that the options made to the pictures, for the record; empty if none.
 std::string changes(const PrepareImagesConfig& config) {
   std::string out;
   if (config.fit != PictureFit::exact)

@@ -19,7 +19,7 @@ class Refusals {
   // why: a sentence that begins with the file's name. Throws what finish() throws once so many are refused that
   // looking further has no point.
   void add(const std::string& why);
-  // Whether the result is not wanted any more.
+  // True if the result is not wanted any more.
   bool final() const { return !skip_ && count_ > 0; }
   // UserError that lists what was added, unless it is to be left out; then says how many there are. UserError if
   // nothing is left.

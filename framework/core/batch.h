@@ -1,5 +1,5 @@
-// What a step reads: rows of tokens, and what else a model needs to know about them. On the device for a model, in host
-// memory for what fills it.
+// The rows of tokens that a step reads, and everything else that a model needs to know about them. On the device for a
+// model, in host memory for the sources that fill it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +34,7 @@ struct Batch {
   Batch cut(std::int64_t sequences) const;
 };
 
-// Which fields a model reads, and how wide its ids are.
+// The fields that a model reads, and the width of its ids.
 struct BatchFields {
   bool wide = false;  // ids of 16 bits
   bool targets = false, weights = false, lengths = false, starts = false;

@@ -1,4 +1,4 @@
-// What every layer and op needs to know: where it runs, which memory it may take, in which element types it
+// Everything that a layer or op needs to know: where it runs, which memory it may take, in which element types it
 // computes, and which step of the run this is (for dropout, whose masks are functions of the step).
 #pragma once
 #include <cstdint>
@@ -39,8 +39,8 @@ class GradientWatcher {
 // reported.
 struct AuxiliaryLosses {
   Tensor sums;       // (names) f64 in device memory: the micro-batch adds its share of each. Absent: none is computed
-  double share = 1;  // of the global batch that is in this micro-batch: what a mean over its rows is multiplied by
-  bool once = true;  // whether losses of parameters alone are added here: in one micro-batch of a step, on one rank
+  double share = 1;  // this micro-batch's part of the global batch: the factor of a mean over its rows
+  bool once = true;  // losses of parameters alone are added here: in one micro-batch of a step, on one rank
 };
 
 struct Context {
@@ -61,7 +61,7 @@ struct Context {
   std::int64_t first_row = 0;  // index in the global batch of this micro-batch's first sequence: dropout is keyed by
                                // it, so that the masks do not depend on the number of ranks or on accumulation. With a
                                // group it counts runs of positions instead, `size` per sequence
-  RowStates state;             // of the micro-batch's rows; absent: the model has none
+  RowStates state;             // states of the micro-batch's rows; absent: the model has none
   AuxiliaryLosses auxiliary;   // absent outside training and if the model has none
   SequenceGroup* group = nullptr;  // null: this rank holds whole sequences. Otherwise it takes one sequence at a time
   GradientWatcher* watcher = nullptr;  // null: not needed
@@ -108,7 +108,7 @@ class Scratch {
   std::size_t mark_;
 };
 
-// What forward saves for backward: a stack of views, and the arena's low end behind them. Layers push in
+// Tensors that forward saves for backward: a stack of views, and the arena's low end behind them. Layers push in
 // forward and pop in the reverse order in backward. A frame brackets the memory of one layer's forward; close_frame, at
 // the end of that layer's backward, releases it. After a step the tape must be empty.
 class Tape {

@@ -33,8 +33,8 @@ struct Parameter {
   Shape shape;
   Init init;
   std::int64_t offset = 0;  // in elements, in every flat buffer
-  Tensor master;            // what the optimizer updates and checkpoints hold (fp32; f64 in tests)
-  Tensor value;             // what matrix products read: the master itself, or its low-precision copy
+  Tensor master;            // the numbers that the optimizer updates and checkpoints hold (fp32; f64 in tests)
+  Tensor value;             // operand of matrix products: the master itself, or its low-precision copy
   Tensor gradient;          // accumulated by backward; overwritten only where it follows from another that accumulates
   // For a layer's matrix: the row counts of the linear maps stacked in it. Empty for a table, the output and vectors.
   std::vector<std::int64_t> stacked = {};
@@ -47,7 +47,7 @@ struct Parameter {
 // holds.
 struct FlatRange {
   std::int64_t begin = 0, count = 0;
-  bool decays = false;  // whether its elements have weight decay; never mixed within a bucket or a piece
+  bool decays = false;  // its elements have weight decay; never mixed within a bucket or a piece
 
   std::int64_t end() const { return begin + count; }
   Tensor of(const Tensor& flat) const { return flat.slice(0, begin, end()); }

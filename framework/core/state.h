@@ -40,9 +40,9 @@ struct StateElements {
 
 struct State {
   std::string name;  // in checkpoints, like a parameter's
-  Shape shape;       // of one row, at most three dimensions
+  Shape shape;       // shape of a row's state, at most three dimensions
   StateType type = StateType::compute;
-  StateElements before;  // those of the states declared before it, multiples of StateSet::alignment
+  StateElements before;  // elements of the states declared before it, multiples of StateSet::alignment
 };
 
 class StateSet {
@@ -54,7 +54,7 @@ class StateSet {
 
   bool empty() const { return all_.empty(); }
   const std::deque<State>& all() const { return all_; }
-  std::int64_t row_bytes(const StateTypes& types) const { return row_.bytes(types); }  // of one row, with padding
+  std::int64_t row_bytes(const StateTypes& types) const { return row_.bytes(types); }  // a row's states, with padding
 
  private:
   std::deque<State> all_;

@@ -9,14 +9,14 @@
 
 namespace longstride {
 
-// What backward computes again. selective: layers, except attention's outputs. automatic: the fastest that fits, which
-// the planner chooses before training (framework/train/step/recompute_choice.h).
+// Results that backward computes again. selective: layers, except attention's outputs. automatic: the fastest that
+// fits, which the planner chooses before training (framework/train/step/recompute_choice.h).
 enum class Recompute : std::uint8_t { none, selective, block, attention_and_feed_forward, automatic };
 
 // How to read N(0, 0.125 / fan_in): as a variance (the released code) or a standard deviation.
 enum class InitReading : std::uint8_t { variance, deviation };
 
-// Whether a branch reads the normalised stream, or the stream is normalised after every branch.
+// pre: a branch reads the normalised stream. post: the stream is normalised after every branch.
 enum class NormOrder : std::uint8_t { pre, post };
 
 // Standard deviations of single tables, in place of the rule of the others; 0: that rule.

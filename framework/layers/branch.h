@@ -18,7 +18,7 @@ namespace longstride {
 // Results of a branch's forward pass that a second one takes over, in the order in which they were pushed.
 using KeptResults = std::vector<Tensor>;
 
-// What a branch keeps between the positions of sequences being generated.
+// Tensors that a branch keeps between the positions of sequences being generated.
 class BranchCache {
  public:
   virtual ~BranchCache() = default;
@@ -49,7 +49,7 @@ class Branch {
  public:
   virtual ~Branch() = default;
   virtual void forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const = 0;
-  // Whether forward() and its variants add a residual. To others none is given.
+  // True if forward() and its variants add a residual. Other branches are given none.
   virtual bool adds_residual() const { return false; }
   // Overwrites dnormed, which may be dout, but not dout otherwise. Parameter gradients accumulate. Exception: the
   // output bias, whose gradient (column sums of dout) is accumulated into output_bias_gradient() by the kernel that

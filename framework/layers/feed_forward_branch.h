@@ -13,13 +13,13 @@ namespace longstride {
 
 struct FeedForwardBranchConfig {
   std::int64_t width = 0, inner_width = 0;
-  double inner_deviation = 0;   // of W_1
-  double output_deviation = 0;  // of W_2
+  double inner_deviation = 0;   // deviation of W_1's initial values
+  double output_deviation = 0;  // deviation of W_2's initial values
   kernels::Activation activation = kernels::Activation::sigmoid_gelu;
-  bool biased = true;    // whether W_1 and W_2 have biases
-  Dropout dropout = {};  // of what f gives
+  bool biased = true;    // W_1 and W_2 have biases
+  Dropout dropout = {};  // dropout of f's output
 
-  // Of W_1: two per element of f's output if f has a gate.
+  // Outputs of W_1: two per element of f's output if f has a gate.
   std::int64_t inner_outputs() const { return kernels::inputs_of(activation) * inner_width; }
 };
 
@@ -39,7 +39,7 @@ class FeedForwardBranch : public Branch {
 
  private:
   bool is_relu() const { return config_.activation == kernels::Activation::relu; }
-  // Whether the product's own epilogue computes f.
+  // True if the product's own epilogue computes f.
   bool fused(const Context& ctx) const {
     const bool has_epilogue = is_relu() || config_.activation == kernels::Activation::sigmoid_gelu;
     return has_epilogue && config_.biased && config_.dropout.p_in(ctx) == 0;

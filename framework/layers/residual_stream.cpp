@@ -168,7 +168,7 @@ void ResidualStream::backward(Context& ctx, const Tensor& d, const Tensor& dh, T
     const std::vector<KeptResults> kept = pop_kept(begin, end, tape);
     forward_keeping_all(ctx, begin, end, tape.pop(), Tensor{}, tape, kept);
     backward_kept(ctx, begin, end, d, dh, tape);
-    tape.close_frame();  // that of the kept residual stream
+    tape.close_frame();  // the kept residual stream's frame
     end = begin;
   }
 }

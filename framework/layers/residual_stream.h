@@ -29,8 +29,8 @@ struct ResidualStep {
 };
 
 struct RecomputedBranches {
-  int branches = 0;           // that are rerun together
-  bool keep_results = false;  // of the first run, where a branch has any to keep
+  int branches = 0;           // branches that are rerun together
+  bool keep_results = false;  // results of the first run are kept, where a branch has any to keep
 };
 
 class ResidualStream {
@@ -59,7 +59,7 @@ class ResidualStream {
   int size() const { return static_cast<int>(steps_.size()); }
   const ResidualStep& step(int k) const { return steps_[static_cast<std::size_t>(k)]; }
   bool post_norm() const { return last_norm_ == nullptr; }
-  // What makes X_k of H_k; null for post-norm's X_0.
+  // The norm that makes X_k from H_k; null for post-norm's X_0.
   const LayerNorm* norm(int k) const;
   void normalise(Context& ctx, int k, const Tensor& h, const Tensor& x, Tape* tape) const;
   // H_k and X_k.
@@ -72,7 +72,7 @@ class ResidualStream {
     Tape* tape = nullptr;
   };
   bool added_by_branch(const Context& ctx, int k) const;
-  // Whether some branch adds its output to H_k, and so must write H_{k+1} elsewhere.
+  // True if some branch adds its output to H_k, and so must write H_{k+1} elsewhere.
   bool reads_one_and_writes_another(const Context& ctx) const;
   // Branch k, the addition and the next norm. run(out) computes the branch; make_next() makes the tensors of the
   // result, on the tape behind what the branch saves. `out` has the branch's output, if anything is done to it, and is
@@ -87,11 +87,11 @@ class ResidualStream {
   // one.
   void forward_keeping_all(Context& ctx, int begin, int end, const Tensor& h, const Tensor& normed, Tape& tape,
                            const std::vector<KeptResults>& kept = {}) const;
-  // What the branches [begin, end) have kept; empty if the policy keeps nothing.
+  // The kept results of branches [begin, end); empty if the policy keeps nothing.
   std::vector<KeptResults> pop_kept(int begin, int end, Tape& tape) const;
   void backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh, Tape& tape) const;
 
-  // Whether branch k's output is added as it is. Then its gradient is that of the stream behind it and needs no tensor.
+  // True if branch k's output is added as it is. Then its gradient is that of the stream behind it and needs no tensor.
   bool passes_unchanged(const Context& ctx, int k) const;
   // dh becomes the gradient of H_k. It holds the gradient that passes branch k, of H_k or with post-norm of X_k. d, the
   // gradient of X_k by the branch, becomes that of branch k - 1's output, unless this passes unchanged and is dh.

@@ -13,9 +13,9 @@
 
 namespace longstride {
 
-// What tells a model's stacks apart.
+// Names and ids by which a model's stacks differ.
 struct StackPlace {
-  std::string prefix;               // of parameter names: <prefix>layers.0.*, <prefix>final_norm.*
+  std::string prefix;               // prefix of parameter names: <prefix>layers.0.*, <prefix>final_norm.*
   std::uint32_t first_dropout = 0;  // id of the first branch; a stack takes two per layer
 };
 

@@ -38,8 +38,8 @@ struct PairCost {
 struct HeadSpans {
   double longest = 0, ramp = 0;  // positions
   double initial = 0;            // positions: every head's before training
-  std::string parameter;         // its share of each head; empty: the heads learn no spans
-  std::int64_t first_head = 0;   // of the layer's heads, that the first share is of
+  std::string parameter;         // name of the heads' shares; empty: the heads learn no spans
+  std::int64_t first_head = 0;   // the layer's head that has the first share
 
   bool learned() const { return !parameter.empty(); }
 };
@@ -59,14 +59,14 @@ struct MixerBench {
 class Mixer : public Branch {
  public:
   virtual std::int64_t heads() const = 0;
-  // What one head does, in a few words.
+  // The work of one head, in a few words.
   virtual std::string kind(std::int64_t head) const = 0;
-  virtual KeyRows key_rows() const = 0;              // those a whole segment sees
+  virtual KeyRows key_rows() const = 0;              // key rows that a whole segment sees
   virtual std::int64_t stride() const { return 0; }  // positions after which what it sees repeats; 0: it does not
   virtual PairCost cost(std::int64_t positions) const = 0;
 
-  // What a pair's probability is multiplied by: 0 if the query does not see the key row, and otherwise 1 but on the
-  // ramp of a learned span. `span`, in positions, is read by heads that learn one.
+  // The factor of a pair's probability: 0 if the query does not see the key row, and otherwise 1 but on the ramp of a
+  // learned span. `span`, in positions, is read by heads that learn one.
   using PairWeight = std::function<double(std::int64_t query, std::int64_t key)>;
   virtual PairWeight pair_weight(std::int64_t head, double span) const = 0;
   // Calls see(n, probabilities) for each of queries[n] of one row: probabilities[head][key row], for its key rows 0 to
@@ -81,7 +81,7 @@ class Mixer : public Branch {
   virtual void extend(Reach& reach) const = 0;
   // Positions before the segment that the layer remembers; a compressed row is all positions it was made of.
   virtual std::int64_t remembered_positions() const { return 0; }
-  // Whether what it remembers depends on everything before, however long ago.
+  // True if its memory depends on everything before, however long ago.
   virtual bool remembers_without_end() const { return false; }
   virtual HeadSpans spans() const { return {}; }
 
@@ -96,7 +96,7 @@ class Mixer : public Branch {
   virtual std::string problem_on_gpu() const { return {}; }
   // Why `ranks` cannot divide a sequence; empty: they can.
   virtual std::string problem_of_ranks(int /*ranks*/) const { return {}; }
-  // What it is, for a report: its name and settings in a few words.
+  // Its name and settings in a few words, for a report.
   virtual std::string summary() const = 0;
   virtual std::vector<MixerBench> bench(Context& ctx, Scratch& scratch, std::int64_t batch,
                                         std::int64_t positions) const = 0;
@@ -110,8 +110,8 @@ struct LayerPlace {
   std::int64_t slot = 0;     // among the mixers side by side in its layer
 };
 
-// What the layers of one kind share: plans, tables, counts of remembered positions. Made before the embedding, so that
-// the gradients of shared parameters count as final after those of all layers.
+// State that layers of one kind share: plans, tables, counts of remembered positions. Made before the embedding, so
+// that the gradients of shared parameters count as final after those of all layers.
 class MixerFamily {
  public:
   virtual ~MixerFamily() = default;
@@ -122,7 +122,7 @@ class MixerFamily {
   virtual void end_step(Context& /*ctx*/, std::int64_t /*positions*/) const {}
   // Names of its losses beside that of the predictions (Model::auxiliary_losses).
   virtual std::vector<std::string> auxiliary_losses() const { return {}; }
-  // Those of the whole model, among which it finds its own; before layers are made.
+  // Receives the names of the whole model's losses, to find its own; before layers are made.
   virtual void place_losses(const std::vector<std::string>& /*all*/) {}
   // Windows of all layers, one for all or one per layer; empty: those of the settings. False: it has none to set.
   virtual bool set_windows(const std::vector<std::int64_t>& /*of_layers*/) { return false; }

@@ -13,20 +13,20 @@
 
 namespace longstride {
 
-// What a mixer takes from its model and from its place there.
+// Settings that a mixer takes from its model and from its place there.
 struct MixerForm {
   BlockForm block;
-  std::int64_t heads = 0;    // its own, of those of the block
+  std::int64_t heads = 0;    // the mixer's own heads, among the block's
   std::int64_t segment = 0;  // positions of the model's context
   bool output_bias = true;   // in the output projection: side by side, only the first mixer has one
   std::string prefix;        // before the names of what its layers share
 };
 
-// What a check of a mixer's settings knows of the recipe around them.
+// The recipe around a mixer's settings, for their check.
 struct MixerChecks {
   SettingsChecker& check;
   std::string key;         // the settings' own: "model.attention", "model.mixers.1"
-  std::string memory_key;  // their memory's: "model.memory", "model.mixers.1.memory"
+  std::string memory_key;  // key of the memory: "model.memory", "model.mixers.1.memory"
   const MixerForm& form;
   std::int64_t sequence_ranks = 1;
 
@@ -48,9 +48,9 @@ struct MixerConfig {
   virtual std::unique_ptr<MixerFamily> make(const MixerForm& form, ParameterSet& parameters,
                                             StateSet& states) const = 0;
   virtual std::int64_t stride() const { return 0; }   // the pattern's, which position tables may follow; 0: none
-  virtual bool remembers() const { return false; }    // whether its layers keep something of a row from step to step
-  virtual bool has_windows() const { return false; }  // that a stage of training may set
-  // What is wrong with windows of a stage of training, one for all layers or one for each; empty: nothing.
+  virtual bool remembers() const { return false; }    // layers keep states of a row from step to step
+  virtual bool has_windows() const { return false; }  // a stage of training may set windows
+  // The fault of a stage's windows, one for all layers or one for each; empty: none.
   virtual std::string problem_of_windows(const std::vector<std::int64_t>& of_layers, std::int64_t layers) const;
 };
 

@@ -1,5 +1,5 @@
-// Which layers of a model have which mixer: `model.mixers` of a recipe, a cycle over the layers. An entry takes one or
-// several layers in a row, and has one mixer or several whose heads are side by side.
+// The mixers of a model's layers: `model.mixers` of a recipe, a cycle over the layers. An entry takes one or several
+// layers in a row, and has one mixer or several whose heads are side by side.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -42,7 +42,7 @@ void check_mixers(SettingsChecker& check, const std::vector<MixerEntry>& entries
 void check_training_of_mixers(SettingsChecker& check, const std::vector<MixerEntry>& entries, const BlockForm& form,
                               std::int64_t segment);
 
-// What all layers of a model share, of every entry.
+// The families of all entries, as one for all layers of a model.
 class MixerCycle final : public MixerFamily {
  public:
   MixerCycle(const std::vector<MixerEntry>& entries, const BlockForm& form, std::int64_t segment,

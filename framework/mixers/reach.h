@@ -22,7 +22,7 @@ class Reach {
   std::int64_t segment() const { return static_cast<std::int64_t>(earliest_.size()); }
   LookBack look_back() const;
 
-  // What is read for a position of this or an earlier segment; for the least of `count` positions from `first`.
+  // The earliest position read for a position of this or an earlier segment, or for any of `count` from `first`.
   std::int64_t earliest_of(std::int64_t position) const;
   std::int64_t earliest_of(std::int64_t first, std::int64_t step, std::int64_t count) const;
   // A layer's query at `position` also reads what `earliest` was read for.

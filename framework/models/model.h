@@ -32,7 +32,7 @@ class Model {
   virtual ParameterSet& parameters() = 0;
   virtual std::int64_t context() const = 0;  // longest sequence
   virtual std::int64_t vocabulary() const = 0;
-  // What its layers keep from step to step, an instance of which is in the context; empty for most models.
+  // The states that its layers keep from step to step, an instance of which is in the context; empty for most models.
   virtual const StateSet& states() const;
   // After how many steps from a stream's start its rows remember as much as they can: then a step takes longest.
   virtual std::int64_t warm_up_steps() const { return 0; }
@@ -41,7 +41,7 @@ class Model {
   // Names of the losses that it adds to the mean loss of its predictions, each with a coefficient of its own. They are
   // reported by name, apart from that loss, and have no part in evaluation.
   virtual std::vector<std::string> auxiliary_losses() const { return {}; }
-  // What it reads: by default tokens, and if it has states, targets and starts.
+  // The fields that it reads: by default tokens, and if it has states, targets and starts.
   virtual BatchFields fields() const;
 
   // The loss -log p(x_i | x_<i) in nats at every position, multiplied by its weight: batch (batch, seq), losses (batch,
@@ -66,11 +66,11 @@ const Ability& required(const Model& model, std::string_view what) {
   throw user_error("this model cannot {}", what);
 }
 
-// What a model keeps between the positions of sequences being generated. Made by Decodes::begin_decoding.
+// The state of a model between the positions of sequences being generated. Made by Decodes::begin_decoding.
 class DecodingState {
  public:
   virtual ~DecodingState() = default;
-  virtual std::int64_t bytes() const = 0;  // of the cache
+  virtual std::int64_t bytes() const = 0;  // size of the cache
 };
 
 // Generation, one position of `batch` sequences at a time, at most `positions` of them.
@@ -81,7 +81,7 @@ class Decodes {
   // state is destroyed.
   virtual std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
                                                         std::int64_t positions) const = 0;
-  // What precedes decode() at some positions alone, and so is not part of a graph that serves every position. decode()
+  // The work before decode() at some positions alone, which is no part of a graph that serves every position. decode()
   // does it itself unless ctx.position is given. A later segment takes at least as much memory.
   virtual void begin_position(Context& /*ctx*/, DecodingState& /*state*/, std::int64_t /*position*/) const {}
   // The logits (batch, vocabulary) of position `position`, given `previous` (batch, 1) u8, the token before it
@@ -94,7 +94,7 @@ class Decodes {
 class GeneratesInOneKernel {
  public:
   virtual ~GeneratesInOneKernel() = default;
-  virtual bool generates(const DecodingState& state) const = 0;  // whether the kernel supports this model and batch
+  virtual bool generates(const DecodingState& state) const = 0;  // true if the kernel supports this model and batch
   // Positions [first, first + count), in order, in one call.
   virtual void generate(Context& ctx, DecodingState& state, const kernels::Drawing& drawing, std::int64_t first,
                         std::int64_t count) const = 0;

@@ -18,15 +18,15 @@ struct Geometry {
 
 struct ModelConfig;
 
-// What backward keeps and what it computes again; the gradients are the same.
+// A choice of results that backward keeps or computes again; the gradients are the same.
 struct RecomputePolicy {
   std::string name;                     // `model.recompute` in recipes
-  std::string summary;                  // what is kept, for the plan
+  std::string summary;                  // results that are kept, for the plan
   std::shared_ptr<ModelConfig> config;  // the settings with this policy
 };
 
-// What a model remembers and how it counts distances: settings that no weight depends on, so that an evaluation may
-// have others than training had. Absent: the model has no such setting, or it is not to be changed.
+// A model's memory and limit of distances: settings that no weight depends on, so that an evaluation may have others
+// than training had. Absent: the model has no such setting, or it is not to be changed.
 struct EvaluatedMemory {
   std::optional<std::int64_t> length;           // positions that rows remember
   std::optional<std::int64_t> clamp;            // the farthest distance of its own: farther ones count as this one
@@ -53,10 +53,10 @@ struct ModelConfig {
   // Settings that are consistent but with which training has no effect or diverges; messages name the value to set.
   virtual void check_training(SettingsChecker&) const {}
 
-  // What is wrong with the windows that a stage of training gives the model (SetsWindows); empty: nothing.
+  // The fault of the windows that a stage of training gives the model (SetsWindows); empty: none.
   virtual std::string problem_of_windows(const std::vector<std::int64_t>& of_layers) const;
 
-  // Whether the model has states (framework/core/state.h), which requires rows that are read in order.
+  // True if the model has states (framework/core/state.h), which requires rows that are read in order.
   virtual bool remembers() const { return false; }
   // The memory of these settings, as an evaluation reports it.
   virtual EvaluatedMemory evaluated_memory() const { return {}; }

@@ -10,8 +10,8 @@
 
 namespace longstride::ops {
 
-// Whether a layer of these sizes multiplies in fp8 if the context says so: cuBLASLt needs rows of whole 16-byte words.
-// For the same reason rows of y, dx and what is added have to be a multiple of 16 elements apart.
+// True if a layer of these sizes multiplies in fp8 when the context says so: cuBLASLt needs rows of whole 16-byte
+// words. For the same reason rows of y, dx and what is added have to be a multiple of 16 elements apart.
 constexpr bool fits_fp8(std::int64_t in, std::int64_t out) { return in % 16 == 0 && out % 16 == 0; }
 
 // From this width a block's products are expected to gain more in fp8 than rounding their operands costs, by a count of

@@ -1,4 +1,4 @@
-// What a run does with the states of its rows around the model's work.
+// How a run treats the states of its rows before and after the model's work.
 #pragma once
 #include "framework/core/context.h"
 

@@ -38,11 +38,11 @@ struct BenchOptions {
 };
 
 struct StepTimes {
-  std::vector<double> milliseconds;  // of each step, from its start to the next one's
-  double wall = 0;                   // of all steps, on the host
-  double busy = 0;                   // of all steps, time in which the GPU worked
-  double loss = 0;                   // of the last step
-  std::vector<double> exchange;      // of a step's exchange between ranks, with nothing else running
+  std::vector<double> milliseconds;  // each step, from its start to the next one's
+  double wall = 0;                   // time of all steps on the host
+  double busy = 0;                   // time in which the GPU worked on them
+  double loss = 0;                   // loss of the last step
+  std::vector<double> exchange;      // milliseconds of a step's exchange between ranks, with nothing else running
 };
 
 struct Bench {
@@ -84,7 +84,7 @@ void time_on_gpu(Bench& b) {
   for (std::size_t i = 0; i + 1 < timers.size(); ++i) b.step.run(b.rows.data(), &timers[i]);
   b.times.loss = b.step.report().loss;
   b.times.wall = milliseconds_since(begin);
-  b.step.run(b.rows.data(), &timers.back());  // its start ends the last timed step
+  b.step.run(b.rows.data(), &timers.back());  // this step's start ends the last timed step
   b.step.report();
   for (std::size_t i = 0; i + 1 < timers.size(); ++i) {
     b.times.milliseconds.push_back(timers[i + 1].begin.milliseconds_since(timers[i].begin));

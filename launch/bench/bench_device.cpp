@@ -18,8 +18,8 @@ std::int64_t copy_elements(Device device) { return device == Device::cuda ? std:
 std::int64_t product_size(Device device) { return device == Device::cuda ? 8192 : 1024; }
 
 struct Probe {
-  Tensor from, to;  // of the copy
-  Tensor a, b, c;   // of the product
+  Tensor from, to;  // operands of the copy
+  Tensor a, b, c;   // operands of the product
 };
 
 Probe probe_of(Scratch& scratch, Device device, Dtype compute) {

@@ -1,5 +1,5 @@
-// What the benchmarks share: a device with just the memory that the work needs, timing, the device's best rates, and
-// the report.
+// The parts that benchmarks share: a device with just the memory that the work needs, timing, the device's best rates,
+// and the report.
 #pragma once
 #include <functional>
 #include <memory>

@@ -22,7 +22,7 @@ class StepMeter : public kernels::Meter {
   struct Line {
     int ranges = 0;
     double ms = 0, bytes = 0, operations = 0, floor_ms = 0;
-    double operations_ms = 0;  // what the operations take at the device's best rates
+    double operations_ms = 0;  // time of the operations at the device's best rates
   };
   // Waits for the events. The bound of a range is the longer of its bytes' and its operations' time.
   std::vector<Line> lines(const Ceilings& ceilings) const;

@@ -230,7 +230,7 @@ class MapDrawing {
   }
 
   const MixesPositions& shown_;
-  KeyRows keys_;  // of the layer that sees the most
+  KeyRows keys_;  // key rows of the layer that sees the most
   fs::path folder_;
   Input input_;
   std::vector<std::uint8_t> bytes_;

@@ -56,7 +56,7 @@ Canvas over_picture(const AttentionView& view, const std::vector<double>& weight
   return canvas;
 }
 
-// What a byte of text or sound looks like in a strip: its height in the band, 0 to 1, and its color.
+// A byte of text or sound as a strip shows it: its height in the band, 0 to 1, and its color.
 struct Mark {
   double height;
   Color color;

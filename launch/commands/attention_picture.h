@@ -13,10 +13,10 @@ namespace longstride {
 
 struct AttentionView {
   DataKind kind = DataKind::bytes;
-  Geometry geometry;       // of pictures
+  Geometry geometry;       // rows, columns and channels of pictures
   std::int64_t lines = 0;  // positions per line of text or sound, a multiple of the stride
   const std::vector<std::uint8_t>& bytes;
-  KeyRows keys = {};                          // what is remembered before them; nothing by default
+  KeyRows keys = {};                          // rows that are remembered before them; none by default
   std::vector<std::uint8_t> remembered = {};  // the bytes before these, at most keys.memory + 1
 };
 

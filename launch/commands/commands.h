@@ -14,7 +14,7 @@ namespace longstride {
 // Passed to every subcommand. Made by main before parsing, so that all ranks parse the same way.
 struct Session {
   Communicator* comm = nullptr;        // rank 0 prints output; each error is printed once, by the rank that has it
-  std::unique_ptr<Watchdog> watchdog;  // of a command whose ranks wait for each other; main reports failures to it
+  std::unique_ptr<Watchdog> watchdog;  // watches a command whose ranks wait for each other; main reports failures to it
 };
 
 void add_prepare(CLI::App& app, Session& session);
@@ -24,7 +24,7 @@ void add_train(CLI::App& app, Session& session);
 void add_eval(CLI::App& app, Session& session);
 void add_sample(CLI::App& app, Session& session);
 void add_show(CLI::App& app, Session& session);
-void add_show_spans(CLI::App& show, Session& session);  // of add_show
+void add_show_spans(CLI::App& show, Session& session);  // called by add_show
 void add_bench(CLI::App& app, Session& session);
 void add_reproduce(CLI::App& app, Session& session);
 void add_export(CLI::App& app, Session& session);

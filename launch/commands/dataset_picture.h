@@ -1,4 +1,4 @@
-// What a prepared dataset looks like: a contact sheet of its pictures, or strips of its sound.
+// A view of a prepared dataset: a contact sheet of its pictures, or strips of its sound.
 #pragma once
 #include <string>
 

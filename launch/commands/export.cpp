@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 struct ExportOptions {
   std::string source, output;  // source: a recipe file or a run directory
   std::vector<std::string> overrides;
-  std::string checkpoint, weights;  // of a run; empty: not given
+  std::string checkpoint, weights;  // choice among a run's weights; empty: not given
   std::int64_t steps = 0;           // 0: not given
   bool replace = false, json = false;
 };
@@ -69,7 +69,7 @@ void check_steps(const Recipe& recipe, std::int64_t done, std::int64_t steps, st
   }
 }
 
-// What training reads in `steps` steps after the first `done`.
+// Writes the rows that training reads in `steps` steps after the first `done`.
 void write_batches(const std::string& path, const Dataset& dataset, const Recipe& recipe, std::int64_t done,
                    std::int64_t steps) {
   const auto data = open_rows(dataset, recipe);

@@ -30,7 +30,7 @@ struct InfoOptions {
   bool replace = false;  // the picture
 };
 
-// What one pass over a split finds.
+// The findings of one pass over a split.
 struct Scan {
   std::array<std::int64_t, 256> count{};
   double entropy = 0;

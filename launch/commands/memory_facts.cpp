@@ -20,7 +20,7 @@ std::string reach_text(const LookBack& reach, const KeyRows& rows) {
   return fmt::format("{} positions back{}", thousands(reach.farthest), before);
 }
 
-// Whether the share of causal pairs does not say what layers see.
+// True if the share of causal pairs does not say what layers see.
 bool counts_keys(const MixesPositions& model) {
   for (std::int64_t layer = 0; layer < model.layers(); ++layer)
     if (model.mixer(layer).mean_keys(0)) return true;

@@ -1,4 +1,4 @@
-// What attention that may look back beyond its window sees, remembers and reaches, for `plan`.
+// Facts for `plan` about attention that may look back beyond its window: what it sees, remembers and reaches.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -17,9 +17,9 @@ struct MemoryFacts {
   double keys = 0;          // per query: the mean of all layers, heads and positions; with the longest spans
   double causal_keys = 0;   // if every query saw all rows up to its own
   double initial_keys = 0;  // with the spans that training begins with; 0: heads learn no spans
-  std::int64_t bytes_per_sequence = 0;  // of all layers: what is remembered, and what the next step will
+  std::int64_t bytes_per_sequence = 0;  // all layers' states: the remembered rows, and the next step's
   std::int64_t layers = 0, farthest_layer = 0;
-  LookBack of_layer, of_all;  // of the layer that looks back farthest, and of all together
+  LookBack of_layer, of_all;  // the layer that looks back farthest, and all together
 };
 
 // Absent: the share of the causal pairs says what the model sees.

@@ -1,4 +1,4 @@
-// What attends to what, in cells: rows are queries of one segment, columns the key rows that they see, in parts:
+// The pairs of a pattern, in cells: rows are queries of one segment, columns the key rows that they see, in parts:
 // compressed memory, memory, segment. A cell stands for one pair or, where all would not fit, for a square of pairs.
 #pragma once
 #include <cstdint>
@@ -16,8 +16,8 @@ struct ShownPart {
 };
 
 struct PatternCell {
-  std::int64_t pairs = 0;  // that do not lie in the future
-  std::int64_t seen = 0;   // of weight above 0
+  std::int64_t pairs = 0;  // pairs that are not in the future
+  std::int64_t seen = 0;   // pairs of weight above 0
   double weight = 0;       // the sum
   bool own = false;        // the pair of a query with itself
 
@@ -40,7 +40,7 @@ class PatternView {
   std::int64_t columns() const;
   bool has_row_of(std::int64_t row, std::int64_t query) const { return query / side_ == row; }
   PatternCell cell(std::int64_t row, const ShownPart& part, std::int64_t column) const;
-  // Of a query, what it sees, as intervals [begin, end) of all key rows.
+  // The key rows that a query sees, as intervals [begin, end) of all key rows.
   std::vector<std::pair<std::int64_t, std::int64_t>> intervals(std::int64_t query) const;
 
  private:
@@ -57,6 +57,6 @@ std::string pattern_text(const PatternView& view);
 // A PNG of `scale` pixels per cell. Like the paper's figure 3: the query itself is dark, what it attends to is blue,
 // the rest of the past is light grey. A line divides the parts. `query`, unless it is -1, is highlighted.
 void write_pattern(const PatternView& view, std::int64_t scale, std::int64_t query, const std::string& path);
-std::int64_t pattern_width(const PatternView& view, std::int64_t scale);  // of the picture, in pixels
+std::int64_t pattern_width(const PatternView& view, std::int64_t scale);  // width of the picture in pixels
 
 }  // namespace longstride

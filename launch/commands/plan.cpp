@@ -41,10 +41,10 @@ struct PlanOptions {
   DeviceOption device;
 };
 
-// What the time is computed from: a GPU's datasheet, the user's options, or a measurement of this processor.
+// The rate that gives the time: a GPU's datasheet, the user's options, or a measurement of this processor.
 struct Rate {
   double mfu = 0.35;
-  double peak_tflops = 989;  // of one device: dense bf16 on an H100 or H200, from NVIDIA's datasheet
+  double peak_tflops = 989;  // one device's: dense bf16 on an H100 or H200, from NVIDIA's datasheet
   bool measured = false;
   double flops_per_second() const { return mfu * peak_tflops * 1e12; }
 };
@@ -69,18 +69,18 @@ struct StageCost {
 
 struct Costs {
   std::int64_t parameters = 0;
-  double flops_per_step = 0;      // of all ranks, at the whole context
+  double flops_per_step = 0;      // work of all ranks, at the whole context
   std::vector<StageCost> stages;  // the one with the whole context last; empty if there are none
   double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads; 0: no attention
-  std::optional<MemoryFacts> looks_back;  // of attention that may read what earlier windows have left
+  std::optional<MemoryFacts> looks_back;  // attention that may read what earlier windows have left
   std::string slow_attention;             // on a GPU: which shape makes attention slow; empty: none
-  std::string fp8;                        // with fp8: what does not gain from it; empty: nothing
-  std::int64_t tokens = 0;                // of the whole run
+  std::string fp8;                        // with fp8: the parts that do not gain from it; empty: none
+  std::int64_t tokens = 0;                // bytes that the whole run reads
   Rate rate;
   double seconds = 0;
   std::optional<RecomputeChoice> recompute;  // absent: the model has no names for its policies
   MemoryPlan memory;
-  MemoryLimit room;  // that the plan has here; not known for GPUs where there are none
+  MemoryLimit room;  // memory for the plan here; not known for GPUs where there are none
   Batching batching;
   std::optional<Passes> passes;  // if the dataset is here
   std::string no_data;           // why there is none
@@ -110,7 +110,7 @@ MemoryLimit memory_option(const PlanOptions& options) {
   return {static_cast<std::int64_t>(std::min(most, options.memory * bytes_per_gib)), "--memory"};
 }
 
-// What a plan has before it is refused.
+// The memory beyond which a plan is refused.
 MemoryLimit room_of(const PlanOptions& options, Device device) {
   if (options.memory > 0) return memory_option(options);
   if (device == Device::cuda && device_count() == 0) return {};
@@ -118,7 +118,7 @@ MemoryLimit room_of(const PlanOptions& options, Device device) {
   return host_share(1);
 }
 
-// What a rank may take, for a recipe that leaves its recompute to the planner. Every rank is planned like one alone on
+// The memory of a rank, for a recipe that leaves its recompute to the planner. Every rank is planned like one alone on
 // this machine, or like one with an H200 if GPUs are planned where there are none.
 MemoryLimit limit_of(const PlanOptions& options, Device device) {
   constexpr std::int64_t h200 = std::int64_t{138} << 30;

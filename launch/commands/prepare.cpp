@@ -76,7 +76,7 @@ CLI::App* add_kind(CLI::App& prepare, const std::string& name, const std::string
   return kind;
 }
 
-// What cannot be done with a dataset that lacks a split.
+// The consequence of a dataset that lacks a split.
 const char* without(const std::string& split) {
   if (split == "train") return "there is nothing to train on";
   return split == "valid" ? "training will not be validated" : "there is nothing for eval --split test to score";

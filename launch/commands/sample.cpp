@@ -113,7 +113,7 @@ std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
   return out;
 }
 
-// What --prompt and --prompt-text give; a picture becomes one of the `originals`, whose beginnings are continued.
+// Takes --prompt and --prompt-text; a picture becomes one of the `originals`, whose beginnings are continued.
 void take_prompt(SampleOptions& o, const LoadedRun& run, std::vector<Bytes>& originals) {
   SampleConfig& c = o.config;
   if (o.prompt.empty() && o.prompt_text.empty()) return;

@@ -63,7 +63,7 @@ std::string cause(const CLI::App& app, const CLI::App& at, const CLI::ParseError
   const std::vector<std::string> commands = commands_of(at), left = app.remaining(true);
   const bool required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
   const bool extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-  if ((required || extra) && !left.empty()) {  // what is required may be there, but misspelt
+  if ((required || extra) && !left.empty()) {  // the required word may be there, but misspelt
     const std::string word = left.front().substr(0, left.front().find('='));
     if (word.starts_with("-")) return unknown_option(at, left);
     if (!commands.empty()) return fmt::format("there is no command '{}'{}", word, meant(word, commands));

@@ -1,4 +1,4 @@
-// What command-line arguments may be, and how their mistakes are explained, beyond what CLI11 does by itself.
+// The forms of command-line arguments, and explanations of mistakes in them, beyond what CLI11 does by itself.
 #pragma once
 #include <CLI/CLI.hpp>
 

@@ -23,7 +23,7 @@ class CounterLine {
   CounterLine& operator=(const CounterLine&) = delete;
 
   void update(std::int64_t done, std::int64_t all) { update(what_, done, all); }
-  // Of work in several parts, each with a count of its own. The escape sequence erases the rest of a longer line.
+  // For work in several parts, each with a count of its own. The escape sequence erases the rest of a longer line.
   void update(const std::string& what, std::int64_t done, std::int64_t all) {
     if (!shown_) return;
     open_ = true;

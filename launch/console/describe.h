@@ -1,4 +1,4 @@
-// What a prepared dataset holds, in words or as JSON, for `info` and for the end of `prepare`.
+// The content of a prepared dataset, in words or as JSON, for `info` and for the end of `prepare`.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-// What a rank may take of its host's memory (framework/core/device/host_limits.h).
+// A rank's part of its host's memory (framework/core/device/host_limits.h).
 #pragma once
 #include "framework/train/step/memory_plan.h"
 

@@ -15,7 +15,7 @@ class NewFolders {
 
   // Makes the folder and those above it that do not exist.
   std::error_code make(const std::filesystem::path& folder);
-  // They stay, even empty ones.
+  // Lets the folders stay, even empty ones.
   void keep() { made_.clear(); }
 
  private:

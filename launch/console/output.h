@@ -1,7 +1,7 @@
-// What --output may name, the same for every command. An existing file is replaced only with --force; a pipe or a
-// device is written through; a folder is created, or, if it holds something, written into only with --force. A command
-// never replaces what it reads. A run's own folders and files (RUN/samples, RUN/report.html) need no --force. `prepare`
-// has the same rules in datasets/prepare/dataset_writer.h.
+// Rules for --output, the same for every command. An existing file is replaced only with --force; a pipe or a device is
+// written through; a folder is created, or, if it holds something, written into only with --force. A command never
+// replaces what it reads. A run's own folders and files (RUN/samples, RUN/report.html) need no --force. `prepare` has
+// the same rules in datasets/prepare/dataset_writer.h.
 #pragma once
 #include <set>
 #include <string>
@@ -36,7 +36,7 @@ void check_json_output(bool json, const std::string& path);
 void remove_older_files(const std::string& folder, const std::vector<std::string>& beginnings,
                         const std::set<std::string>& kept);
 
-// Whether both exist and are the same.
+// True if both exist and are the same.
 bool is_same_place(const std::string& a, const std::string& b);
 
 // Prints "<path>: <what>", on standard error if the output is a pipe or a device, which may be standard output itself.

@@ -20,7 +20,7 @@ struct PackedFinding {
   char what[24], where[72], result[256], advice[256];
   Verdict verdict;
 };
-constexpr std::size_t most_findings = 8;  // of one rank in one check
+constexpr std::size_t most_findings = 8;  // findings of one rank in one check
 
 void put(char* to, std::size_t size, const std::string& text) { text.copy(to, size - 1); }
 

@@ -28,10 +28,10 @@ struct DoctorOptions {
 
 // A host's processors and threads, free memory, limits, leftovers, the file system, HDF5.
 Findings check_host(Communicator& comm, const DoctorOptions& options);
-// What killed jobs of Open MPI and NCCL have left in a host's shared memory and scratch folder (/dev/shm, $TMPDIR), if
-// no process uses it, with the command that removes it.
+// Leftovers of killed jobs of Open MPI and NCCL in a host's shared memory and scratch folder (/dev/shm, $TMPDIR), if no
+// process uses it, with the command that removes it.
 Finding find_leftovers(const std::string& host, const std::string& shared, const std::string& scratch);
-// What the file system of a directory lacks that runs and datasets use.
+// Operations that the file system of a directory lacks, and that runs and datasets use.
 Finding examine_file_system(const std::string& host, const std::string& directory);
 // The ranks together: the same program, a common directory.
 Findings check_ranks(Communicator& comm, const DoctorOptions& options);

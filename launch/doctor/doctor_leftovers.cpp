@@ -36,9 +36,9 @@ std::set<std::string> mapped_files(const std::vector<std::string>& places) {
 
 // Files of jobs in shared memory and in the folder for temporary files: in use, or left by a dead job.
 struct Traces {
-  std::vector<std::string> segments, sessions;  // of dead jobs, which this user may remove
+  std::vector<std::string> segments, sessions;  // dead jobs' files, which this user may remove
   std::set<std::string> others;
-  std::uint64_t bytes = 0;  // of the dead
+  std::uint64_t bytes = 0;  // size of the dead jobs' files
 };
 
 // Jobs that end meanwhile remove their files, so what cannot be read counts as empty.

@@ -18,7 +18,7 @@ from setuptools.command.sdist import sdist
 
 here = pathlib.Path(__file__).resolve().parent
 root = here.parent.parent
-# What is built goes to the build folder of the source tree, not next to the sources.
+# The build folder of the source tree takes everything that is built, so that nothing lands next to the sources.
 scratch = root / "build" / "python"
 library = "liblongstride_attention.so.0"
 
@@ -55,7 +55,7 @@ class BuildWithLibrary(build_py):
     def run(self):
         editable = getattr(self, "editable_mode", False)
         package = (here if editable else pathlib.Path(self.build_lib)) / "longstride"
-        # What an earlier build left would be installed as well: the library, and modules that are gone.
+        # Files of an earlier build would be installed as well: the library, and modules that are gone.
         if editable:
             (package / library).unlink(missing_ok=True)
         else:

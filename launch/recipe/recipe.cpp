@@ -68,7 +68,7 @@ std::string resolved_text(Recipe& r) {
   return writer.text();
 }
 
-// Whether a recipe comes from its author, or is a run's own, which was accepted when the run began.
+// author: a recipe as somebody wrote it. run: a run's own, which was accepted when the run began.
 enum class Origin : std::uint8_t { author, run };
 
 Recipe resolve(const std::string& text, const std::string& name, const fs::path& folder,

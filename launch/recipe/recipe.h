@@ -13,9 +13,9 @@ namespace longstride {
 
 // The published figure a recipe is meant to reproduce.
 struct Reproduces {
-  int table = 0;      // of the Sparse Transformer's paper; 0: of none
-  std::string paper;  // another one; empty: of none
-  std::string row;    // of the table, or of the paper's results
+  int table = 0;      // number in the Sparse Transformer's paper; 0: none
+  std::string paper;  // another paper; empty: none
+  std::string row;    // row of the table, or of the paper's results
   double bits_per_byte = 0;
   double parameters = 0;          // published parameter count, e.g. 94.9e6; 0: not published
   double time_per_iteration = 0;  // table 2, seconds on the paper's hardware; 0: not published
@@ -30,8 +30,7 @@ struct Recipe {
   // Settings the paper does not give, by key ("train.lr"), each with the reason for the value chosen.
   std::vector<std::pair<std::string, std::string>> unpublished;
   DataConfig data;
-  std::shared_ptr<ModelConfig> model =
-      model_kinds().front()();  // of any kind; copies share it, and only reading fills it
+  std::shared_ptr<ModelConfig> model = model_kinds().front()();  // any kind; copies share it, and only reading fills it
   TrainConfig train;
   std::string resolved;  // the whole recipe as YAML, every key written out; what a run directory keeps
 };

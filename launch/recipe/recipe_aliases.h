@@ -1,4 +1,4 @@
-// Which key an unknown word may mean, including the names that other programs use.
+// The keys that an unknown word may mean, including the names that other programs use.
 #pragma once
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ std::string key_of_option(const std::string& word);
 // In small letters and with underscores, as words of a recipe are written.
 std::string as_key(std::string word);
 
-// What `key`, dotted, is called now; empty when it was never renamed.
+// The present name of `key`, dotted; empty when it was never renamed.
 std::string renamed_key(const std::string& key);
 
 // Gives every renamed key its present name, so that runs that began under the former one are read.

@@ -60,7 +60,7 @@ void check_products(RecipeChecker& check, const Recipe& r) {
                  r.train.global_batch, bytes, most_bytes);
 }
 
-// What each optimizer has in place of Adam's settings, unless the recipe says otherwise.
+// Fills in each optimizer's values of Adam's settings, unless the recipe says otherwise.
 void fill_from_optimizer(RecipeChecker& check, TrainConfig& t) {
   if (!check.none_in({"optimizer", "train.epsilon", "train.beta1"})) return;
   const bool adagrad = t.optimizer == OptimizerKind::adagrad, adafactor = t.optimizer == OptimizerKind::adafactor;
@@ -86,12 +86,12 @@ void check_parallel(RecipeChecker& check, const Recipe& r) {
         r.train.micro_batch, ranks);
 }
 
-// Whether something but the context may tell the stage apart.
+// True if something but the context may tell the stage apart.
 bool sets_more(const Stage& stage) {
   return stage.lr > 0 || stage.global_batch > 0 || stage.micro_batch > 0 || !stage.window.empty();
 }
 
-// What is wrong with a stage's context; empty: nothing.
+// The fault of a stage's context; empty: none.
 std::string mistake_of_context(const Stage& stage, const Stage& before, std::int64_t whole) {
   if (stage.context < before.context || (stage.context == before.context && !sets_more(stage) && !sets_more(before)))
     return fmt::format("rise from {} in the stage before{}", before.context,
@@ -105,7 +105,7 @@ std::string mistake_of_context(const Stage& stage, const Stage& before, std::int
   return "";
 }
 
-// What is wrong with the sequences that a stage takes at a time; empty: nothing.
+// The fault of the sequences that a stage takes at a time; empty: none.
 std::string mistake_of_micro_batch(const StepShape& shape) {
   if (shape.micro_rows == 0 || shape.micro_rows >= shape.rows || shape.rows % shape.micro_rows == 0) return "";
   return fmt::format("divide the stage's global batch, {}", shape.rows);

@@ -11,7 +11,7 @@ class RecipeMistakes {
  public:
   // `key`, such as "model.layers", has no valid value; `sentence` begins with its location.
   void add(const std::string& key, const std::string& sentence);
-  // Whether these keys, their sections and their contents are free of mistakes. A check of several keys calls this
+  // True if these keys, their sections and their contents are free of mistakes. A check of several keys calls this
   // first, so that no mistake is reported twice.
   bool none_in(std::initializer_list<const char*> keys) const;
   // UserError if there are any: a single one by itself, several as a list of the first 20.

@@ -143,8 +143,8 @@ void RecipeReader::text(const std::string& key, std::string& value, Need need) {
   value = given;
 }
 
-// Which keys are listed may depend on a choice (model.kind), so the first visit makes it too. For a misspelt choice it
-// takes the nearest, and the second visit reports the mistake.
+// The list of keys may depend on a choice (model.kind), so the first visit makes it too. For a misspelt choice it takes
+// the nearest, and the second visit reports the mistake.
 void RecipeReader::option(const std::string& key, std::size_t& chosen, Need need, const std::vector<std::string>& names,
                           const OtherWords& words) {
   const Setting* s = take(key, need);

@@ -185,7 +185,7 @@ Setting parse(const std::string& text, const std::string& name) {
   }
 }
 
-// What a --set assigns, at `where`.
+// The setting that a --set assigns, at `where`.
 Setting assigned(const std::string& text, const std::string& where) {
   constexpr const char* blanks = " \t\r\n";
   const std::size_t begin = std::min(text.find_first_not_of(blanks), text.size());

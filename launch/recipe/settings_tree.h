@@ -12,7 +12,7 @@ struct Setting {
   std::string where;  // "recipes/mine.yaml:14" or "--set model.layers=0"
   std::string scalar;
   bool quoted = false;  // a quoted scalar is text, never a number
-  std::string whole;    // of a --set: its value as it was typed, which keys of text take
+  std::string whole;    // value of a --set as it was typed, which keys of text take
   std::vector<Setting> items;
   std::vector<std::pair<std::string, Setting>> entries;
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double width = 640, height = 260, left = 66, right = 12, top = 30, low = 30;
 
-// Whether the character of `length` bytes at `at` may occur in a page.
+// True if the character of `length` bytes at `at` may occur in a page.
 bool fit_for_html(const std::string& s, std::size_t at, std::size_t length) {
   return length > 0 && (!is_control(s, at) || s[at] == '\n' || s[at] == '\t');
 }

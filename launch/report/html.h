@@ -18,7 +18,7 @@ std::string facts_table(const std::vector<std::pair<std::string, std::string>>& 
 // The whole page. `reload`: seconds after which a browser reads it again, unless its reader has zoomed in; 0: never.
 std::string html_page(const std::string& title, const std::string& body, int reload);
 
-// Whether a file with this content is such a page, of this version or an earlier one.
+// True if a file with this content is such a page, of this version or an earlier one.
 bool is_html_page(const std::string& content);
 
 struct Series {

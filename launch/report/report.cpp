@@ -55,7 +55,7 @@ std::string size_text(std::int64_t bytes) {
                      thousands(bytes));
 }
 
-// Of the stages that have a learning rate of their own.
+// The rates of stages that have a learning rate of their own.
 std::string rates_of_stages(const TrainConfig& t) {
   std::string text;
   for (const Stage& stage : t.stages)

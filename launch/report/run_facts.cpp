@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a checkpoint would say of a run that has none yet.
+// The state of a run that has no checkpoint yet, as its first one would record it.
 CheckpointState state_before_checkpoints(const std::string& run) {
   const std::string recipe = newest_record(run, "recipe.yaml"), environment = newest_record(run, "environment.json");
   if (!fs::exists(recipe) || !fs::exists(environment))

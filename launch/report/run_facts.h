@@ -1,4 +1,4 @@
-// What the pages of runs are made from.
+// The facts from which pages of runs are made.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,11 +12,11 @@ namespace longstride {
 
 struct RunFacts {
   std::string run;        // directory
-  CheckpointState state;  // of the newest checkpoint
+  CheckpointState state;  // state of the newest checkpoint
   Recipe recipe;
   std::unique_ptr<Model> model;
   RunHistory history;
-  RunSpans spans;         // of the newest checkpoint; no layers if heads learn none
+  RunSpans spans;         // spans in the newest checkpoint; no layers if heads learn none
   bool finished = false;  // the newest checkpoint is the last one
 
   double tokens_before(std::int64_t step) const;  // bytes that the first `step` steps train on

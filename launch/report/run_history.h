@@ -1,4 +1,4 @@
-// What a run directory records about the run: metrics.jsonl, the newest checkpoint, and the evaluations kept with them.
+// The records of a run in its directory: metrics.jsonl, the newest checkpoint, and the evaluations kept with them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,15 +24,15 @@ struct EvaluationPoint {
 };
 
 struct RunHistory {
-  std::vector<StepPoint> steps;                    // what was logged, ascending
-  std::vector<EvaluationPoint> evaluations;        // of the validation split
-  std::string device, precision;                   // of a run on a GPU; empty: the CPU
-  std::int64_t planned_bytes = 0, used_bytes = 0;  // of the device's memory; 0: unknown
-  std::int64_t host_peak_bytes = 0;                // of rank 0; 0: unknown
+  std::vector<StepPoint> steps;                    // logged steps, ascending
+  std::vector<EvaluationPoint> evaluations;        // evaluations of the validation split
+  std::string device, precision;                   // a run's GPU and precision; empty: the CPU
+  std::int64_t planned_bytes = 0, used_bytes = 0;  // bytes of the device's memory; 0: unknown
+  std::int64_t host_peak_bytes = 0;                // rank 0's peak; 0: unknown
 
   // `before(step)`: tokens of the first `step` steps.
   using TokensBefore = std::function<double(std::int64_t step)>;
-  double seconds(const TokensBefore& before) const;  // of training, without evaluations and restarts
+  double seconds(const TokensBefore& before) const;  // time of training, without evaluations and restarts
   // Medians of the logged steps.
   std::optional<double> seconds_per_step(const TokensBefore& before) const;
   std::optional<double> tokens_per_second() const;
@@ -46,13 +46,13 @@ RunHistory read_history(const std::string& run);
 struct KeptEvaluation {
   std::int64_t step = 0;
   std::string split, data, weights;                          // data: path of the dataset
-  std::string sha256;                                        // of the split's bytes; empty: unknown
+  std::string sha256;                                        // checksum of the split's bytes; empty: unknown
   std::int64_t min_context = 0, max_windows = 0, bytes = 0;  // max_windows: 0: all
   double bits_per_byte = 0;
   std::int64_t windows = 0;  // scored; 0: unknown
-  bool spread = false;       // whether they are spread over the split rather than its first
+  bool spread = false;       // the windows are spread over the split rather than its first
   EvaluatedMemory memory;    // in effect
-  std::int64_t streams = 0;  // that were read side by side; 0: none, or unknown
+  std::int64_t streams = 0;  // streams that were read side by side; 0: none, or unknown
 
   bool same_question(const KeptEvaluation& other) const {
     return step == other.step && split == other.split && data == other.data && weights == other.weights &&

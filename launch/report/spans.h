@@ -18,9 +18,9 @@ struct RunSpans {
   double largest() const;
 };
 
-// Whether heads of this model learn them.
+// True if heads of this model learn them.
 bool learns_spans(const Model& model);
-// Of the checkpoint at this step, whose weights are read from its file; no layers if heads of this model learn none.
+// The spans in the checkpoint at this step, whose weights are read from its file; no layers if heads learn none.
 RunSpans read_spans(const std::string& run, std::int64_t step, const Model& model);
 
 nlohmann::ordered_json spans_as_json(const RunSpans& spans);

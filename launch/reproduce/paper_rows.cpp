@@ -41,7 +41,7 @@ std::vector<fs::path> recipe_files(int table, const std::string& recipes) {
   return files;
 }
 
-// What identifies a training: data, model and optimizer, but not the recipe's name.
+// The identity of a training: data, model and optimizer, but not the recipe's name.
 std::string training_of(const Recipe& recipe) {
   Recipe bare = recipe;
   bare.name = "x";

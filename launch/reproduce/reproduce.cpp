@@ -47,7 +47,7 @@ struct ReproduceOptions {
   std::string table, scale = "paper", recipes = "recipes", output, data;
   std::vector<std::string> rows, overrides;
   double time_limit = 0;     // seconds; 0: none
-  double train_seconds = 0;  // of every row; 0: the recipe's steps
+  double train_seconds = 0;  // time of every row; 0: the recipe's steps
   std::int64_t windows = 0;
   int steps = 20;
   bool json = false;

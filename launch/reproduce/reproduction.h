@@ -18,8 +18,8 @@ struct Measured {
   std::optional<double> bits_per_byte;
   std::string split;                       // the one that was scored
   std::int64_t scored = 0;                 // bytes of it
-  std::optional<double> seconds_per_step;  // of the global batch
-  std::int64_t step_tokens = 0;            // of that batch; 0: as the row's recipe has it
+  std::optional<double> seconds_per_step;  // time of a step of the global batch
+  std::int64_t step_tokens = 0;            // tokens in that batch; 0: as the row's recipe has it
   std::int64_t parameters = 0, steps = 0, tokens = 0, published_tokens = 0;
   double device_hours = 0;
   int ranks = 1;
@@ -54,11 +54,11 @@ Speedup speedup_over_dense(const PaperTable& table, const TableRow& row);
 // grows.
 double full_run_hours(const TableRow& row, int ranks);
 
-// Of its name in json(): "short run". None if it is unknown.
+// The evidence with this name in json(): "short run". None if it is unknown.
 Evidence evidence_of(const std::string& name);
 
 std::string markdown(const PaperTable& table);
-// Its figures alone, in columns.
+// The table's figures alone, in columns.
 std::string terminal_table(const PaperTable& table);
 nlohmann::ordered_json json(const PaperTable& table);
 

@@ -11,7 +11,7 @@
 namespace longstride {
 
 struct BeginFrom {
-  std::string run;  // its directory, a safetensors file of weights, or a folder that save_pretrained has written
+  std::string run;  // directory of a run, a safetensors file of weights, or a folder that save_pretrained has written
   CheckpointChoice checkpoint;
   std::string weights = "automatic";  // as load_run() has it
 };

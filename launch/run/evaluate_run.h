@@ -13,7 +13,7 @@ struct EvaluateRequest {
   std::string split = "test";
   std::string data;              // a prepared dataset other than the recipe's; empty: the recipe's
   std::int64_t min_context = 0;  // minimum number of bytes of context for every scored byte
-  EvaluatedMemory memory;        // what the run's model has instead of its own
+  EvaluatedMemory memory;        // settings in place of the model's own
   std::int64_t batch = 0;        // windows scored at once; 0: about 8,192 positions, 65,536 on a GPU
   std::int64_t max_windows = 0;  // number of windows to score; 0: all
   bool spread = false;           // spread them evenly over the split; otherwise the first ones

@@ -1,4 +1,4 @@
-// What `model.recompute: automatic` of a recipe becomes, before anything is allocated
+// The policy that `model.recompute: automatic` of a recipe stands for, chosen before anything is allocated
 // (framework/train/step/recompute_choice.h).
 #pragma once
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace longstride {
 
-// What a rank may take of the memory that is free here. Leaves a tenth on the CPU, and on a GPU what the plan does not
-// count: 1 GiB for kernels, libraries and graphs, and another for NCCL where there are several ranks.
+// A rank's part of the memory that is free here. Leaves a tenth on the CPU, and on a GPU the memory that the plan does
+// not count: 1 GiB for kernels, libraries and graphs, and another for NCCL where there are several ranks.
 MemoryLimit free_memory(Device device, int ranks, int ranks_on_host);
 // The least that any rank has; every rank calls it.
 MemoryLimit free_memory(Device device, Communicator& comm);

@@ -41,8 +41,8 @@ void flatten(const Setting& s, const std::string& key, Values& out) {
   for (const auto& [name, entry] : s.entries) flatten(entry, key.empty() ? name : key + "." + name, out);
 }
 
-// What defines a run: changing it would start a different run. Recompute only trades memory for time, and dropout may
-// be tuned on the way.
+// True for keys that define a run: changing one would start a different run. Recompute only trades memory for time, and
+// dropout may be tuned on the way.
 bool must_stay(const std::string& key) {
   if (key == "model.recompute" || key == "model.dropout") return false;
   return key.starts_with("model.") || key == "data.kind" || key == "data.context" || key == "train.seed" ||

@@ -20,11 +20,11 @@ struct LoadedRun {
   std::unique_ptr<Model> model;
   Block weights;
   Tensor masters;   // in `weights`: the flat buffer that the model is bound to
-  DataRecord data;  // what it was trained on; empty: not recorded
+  DataRecord data;  // the dataset that it was trained on; empty: not recorded
   std::int64_t step = 0;
   bool averaged = false;  // the weights are the running average rather than the last ones
 
-  // What --weights calls those that it has; and the others if the run keeps both, otherwise empty.
+  // The name that --weights gives to its weights; and to the others if the run keeps both, otherwise empty.
   const char* weights_name() const { return averaged ? "average" : "last"; }
   const char* other_weights() const { return recipe.train.ema == 0 ? "" : averaged ? "last" : "average"; }
   // ", averaged weights (the others: --weights last)"; empty if there are no others.
@@ -33,9 +33,9 @@ struct LoadedRun {
   const Stage* stage() const { return stage_at(recipe.train, step - 1); }
 };
 
-inline constexpr const char* not_set = "not set";  // what messages say in place of a value that is missing
+inline constexpr const char* not_set = "not set";  // a word of messages for a missing value
 
-// What --checkpoint may be: best, last, or a step.
+// The values of --checkpoint: best, last, or a step.
 inline constexpr const char* checkpoint_help =
     "best (by validation loss), last (the default), or the step of a checkpoint";
 CheckpointChoice parse_checkpoint_choice(const std::string& text);

@@ -15,7 +15,7 @@ void record_start(const std::string& run, const std::string& recipe, const std::
 // would be written to wherever the link leads. Nothing is written.
 void check_records(const std::string& run);
 
-// What the newest environment.json says; records that cannot be read say nothing.
+// The content of the newest environment.json; records that cannot be read say nothing.
 Beginning recorded_beginning(const std::string& run);
 
 // Path of the newest record; `name`: "recipe.yaml" or "environment.json". The first one's if there is none.

@@ -1,5 +1,5 @@
-// Whether all ranks were started alike. Ranks that read other recipes would wait for each other for ever or, worse,
-// train one model on different data; on hosts that share no file system that takes one stale copy.
+// Checks that all ranks were started alike. Ranks that read other recipes would wait for each other for ever or, worse,
+// train one model on different data; without a shared file system one stale copy is enough.
 #pragma once
 #include <map>
 #include <optional>

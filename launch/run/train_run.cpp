@@ -40,7 +40,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* run_advice = "choose another directory with --run";
 
-// Those of a run, which are removed again if it is refused before it begins.
+// Makes the folders of a run, which are removed again if it is refused before it begins.
 void make_run_folders(NewFolders& folders, const std::string& place, const char* advice) {
   std::error_code not_there;
   const std::error_code error = folders.make(fs::path(place) / "checkpoints");
@@ -56,7 +56,7 @@ void make_folder(const fs::path& folder) {
   if (error) throw user_error("{}: cannot be created ({})", printable(folder.string()), error.message());
 }
 
-// What only rank 0 touches: the run's directory and its mirror, locked for as long as the run trains.
+// The places that only rank 0 touches: the run's directory and its mirror, locked for as long as the run trains.
 struct RunPlaces {
   std::string run, mirror;  // mirror: empty if there is none
   std::unique_ptr<RunLock> run_lock, mirror_lock;
@@ -126,7 +126,7 @@ void check_mirror(const RunPlaces& places) {
       places.mirror);
 }
 
-// What an earlier run in this place has drawn, of weights that are gone: the report would show it as the new run's.
+// Removes pictures of an earlier run in this place: its weights are gone, and the report would show them as new.
 void remove_older_pictures(const std::string& run) {
   const fs::path samples = fs::path(run) / "samples";
   std::vector<fs::path> folders;

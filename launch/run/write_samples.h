@@ -14,8 +14,8 @@ namespace longstride {
 
 struct SampleForm {
   DataKind kind = DataKind::bytes;
-  Geometry geometry;      // of pictures
-  std::int64_t rate = 0;  // of sound, samples per second
+  Geometry geometry;      // size of pictures
+  std::int64_t rate = 0;  // rate of sound, in samples per second
 };
 
 // UserError about --length if the model cannot draw as many bytes.

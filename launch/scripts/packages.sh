@@ -1,5 +1,5 @@
-# What Longstride needs, by Debian 12 and Ubuntu 24.04 package names, and how it is configured. Sourced by quickstart.sh
-# and test.sh.
+# The packages that Longstride needs, by their names in Debian 12 and Ubuntu 24.04, and how it is configured. Sourced by
+# quickstart.sh and test.sh.
 longstride_packages=(
   g++ cmake ninja-build pkg-config git ca-certificates xz-utils
   libopenmpi-dev openmpi-bin libhdf5-dev libyaml-cpp-dev libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev

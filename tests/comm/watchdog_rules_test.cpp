@@ -1,4 +1,4 @@
-// What the watchdog concludes from heartbeats, with made-up times.
+// Conclusions of the watchdog from heartbeats, with made-up times.
 #include "framework/comm/watchdog/watchdog_rules.h"
 
 #include <gtest/gtest.h>

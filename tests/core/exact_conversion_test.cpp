@@ -28,7 +28,7 @@ std::vector<std::uint16_t> all_bits() {
   return bits;
 }
 
-// Whether f32 values are representable, and if so, that the bits come back.
+// True if f32 values are representable, and then their bits must come back.
 bool holds(Dtype dtype, std::vector<float> values) {
   std::vector<std::uint16_t> narrow(values.size());
   if (!convert_exactly(flat(values, Dtype::f32), flat(narrow, dtype))) return false;

@@ -1,4 +1,4 @@
-// What the tests of `prepare images` share: pictures of 8 x 8 pixels.
+// Pictures of 8 x 8 pixels for the tests of `prepare images`.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// What the tests of datasets share: a temporary folder, files in it, and the errors that are expected.
+// Helpers of the tests of datasets: a temporary folder, files in it, and the errors that are expected.
 #pragma once
 #include <gtest/gtest.h>
 

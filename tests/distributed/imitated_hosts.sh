@@ -26,7 +26,7 @@ make_hosts() {
     ip -n "$hosts_switch" link set "port$k" master bridge
     ip -n "$hosts_switch" link set "port$k" up
   done
-  # What mpirun starts for another host, in place of ssh: agent [options] ADDRESS command
+  # mpirun's agent for another host, in place of ssh: agent [options] ADDRESS command
   cat >agent.sh <<A
 #!/usr/bin/env bash
 while [ "\${1#-}" != "\$1" ]; do shift; done

@@ -30,11 +30,11 @@ done
 here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 pid=
-end_job() { # what is left of it
+end_job() { # ends whatever is left of the job
   # shellcheck disable=SC2046
   [ -z "$pid" ] || kill -9 "$pid" $(children_of "$pid") 2>/dev/null || true
 }
-# What Open MPI leaves when it is killed would fill shared memory.
+# Files that a killed Open MPI leaves would fill shared memory.
 shared=$(mktemp -d /dev/shm/longstride-kills-XXXXXX)
 trap 'end_job; rm -rf "$work" "$shared"' EXIT
 cd "$work"

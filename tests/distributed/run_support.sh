@@ -1,4 +1,4 @@
-# What the scripts of this folder share: a small text, a recipe, and how runs are started and compared. Sourced in an
+# Helpers of the scripts of this folder: a small text, a recipe, and how runs are started and compared. Sourced in an
 # empty working directory; `longstride` is the command and `here` this folder.
 fail() { echo "FAILED: $*" >&2; exit 1; }
 

@@ -1,4 +1,4 @@
-// What rows remember on several ranks is what they remember on one.
+// Rows remember on several ranks what they remember on one.
 #include <gtest/gtest.h>
 
 #include "framework/comm/collectives.h"

@@ -73,7 +73,7 @@ struct Trained {
     });
     return all;
   }
-  // Of the last step, as averaged; the optimizer is not sharded.
+  // The last step's gradients, as averaged; the optimizer is not sharded.
   std::vector<float> gradients() {
     const Tensor& flat = step.state().gradients;
     std::vector<float> host(static_cast<std::size_t>(flat.count())), all;
@@ -165,7 +165,7 @@ class WeightedDecoder : public Decoder {
 };
 
 struct WeightedStep {
-  std::vector<float> weights;  // of this rank's rows, as divided
+  std::vector<float> weights;  // weights of this rank's rows, as divided
   double loss = 0;
 };
 
@@ -450,7 +450,7 @@ TEST_F(TrainingOnRanks, AnEvaluationIsAbandonedOnAllRanksOrNone) {
     int round = 0;
     const EvaluationResult result = evaluate(all.model, all.step.context(), Texts(), config, world(), {},
                                              [&] { return ++round == rounds && world().rank() == asked; });
-    EXPECT_EQ(result.abandoned, rounds < (6 + world().size() - 1) / world().size()) << rounds;  // of six windows
+    EXPECT_EQ(result.abandoned, rounds < (6 + world().size() - 1) / world().size()) << rounds;  // six windows in all
     EXPECT_EQ(result.bytes == 0, result.abandoned);
   }
 }

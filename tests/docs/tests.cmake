@@ -43,9 +43,9 @@ function(longstride_page_test name)
   set_tests_properties(${name} PROPERTIES FIXTURES_REQUIRED ${name})
 endfunction()
 
-# What the pages of patterns and mixers change and test are whole rooms: LONGSTRIDE_UNITY joins their files, so the linker
-# would take those of the library together with the one that is missing. The rest comes from the libraries, which do not
-# have the changes.
+# The pages of patterns and mixers change and test whole rooms: LONGSTRIDE_UNITY joins their files, so the linker would
+# take those of the library together with the one that is missing. The rest comes from the libraries, which do not have
+# the changes.
 function(longstride_room_sources out)
   list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE folders)
   list(TRANSFORM folders APPEND /*.cpp)

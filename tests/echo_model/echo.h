@@ -17,7 +17,7 @@ struct EchoConfig : ModelConfig {
   std::int64_t width = 0;
   std::int64_t delay = 1;
   double dropout = 0;
-  bool recompute = false;  // of every layer
+  bool recompute = false;  // every layer is recomputed
 
   const char* kind() const override { return "echo"; }
   std::unique_ptr<Model> make_model() const override;

@@ -34,7 +34,7 @@ class OnOneDevice : public ::testing::TestWithParam<Device> {
 INSTANTIATE_TEST_SUITE_P(RowsThatRemember, OnOneDevice, ::testing::Values(Device::cpu, Device::cuda),
                          [](const auto& i) { return std::string(i.param == Device::cpu ? "cpu" : "gpu_bf16"); });
 
-// Its products are of one row each, however many there are.
+// The model's products are of one row each, however many there are.
 TEST_P(OnOneDevice, MicroBatchesChangeNoBitOfTheMemory) {
   std::string whole;
   for (const std::int64_t micro : {4, 2, 1}) {

@@ -61,7 +61,7 @@ class Embedded {
 
   Shape shape_;
   std::vector<std::uint8_t> tokens_, starts_;
-  std::vector<std::vector<float>> rows_;  // of the start vector, of tokens and of positions
+  std::vector<std::vector<float>> rows_;  // the start vector, rows of tokens and of positions
 };
 
 // Two multiprocessors have enough with 512 slots for eight slots per warp.

@@ -150,7 +150,7 @@ class EmulatedDistance {
   static std::vector<std::vector<T>> parts(const DistanceResult<T>& r) {
     return {r.o, r.lse, r.dq, r.dk, r.dv, r.dtable, r.dcontent_bias, r.dposition_bias, r.dspan};
   }
-  // Of what is found, rounded to a type.
+  // The largest error of the results, rounded to a type.
   template <class T>
   static double largest_error(const std::vector<T>& found, const std::vector<double>& exact, Dtype dtype) {
     double error = 0;

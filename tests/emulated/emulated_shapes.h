@@ -106,7 +106,7 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
       {"column 3", columns(3), 400, 1, 32, 32},
       {"column 7", columns(7), 500, 1, 32, 32},
       {"column 30", columns(30), 700, 1, 32, 32},
-      // Of larger heads: one warpgroup per block, and two that take turns at dQ.
+      // Larger heads: one warpgroup per block, and two that take turns at dQ.
       {"local 100", window(100), 400, 1, 64, 64},
       {"local 193", window(193), 450, 1, 64, 64},
       {"local 250", window(250), 520, 1, 40, 64},

@@ -40,7 +40,7 @@ class RandomDistanceCase {
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return least + static_cast<std::int64_t>(random_() % static_cast<std::uint32_t>(most - least + 1));
   }
-  // Of a third of the cases. What numbers of queries and keys must be multiples of.
+  // A third of the cases have dilated heads. Returns the divisor that numbers of queries and keys must have.
   std::int64_t draw_dilation() {
     if (between(0, 2) > 0) return 1;
     const std::int64_t step = between(2, 4);

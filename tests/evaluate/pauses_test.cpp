@@ -1,4 +1,4 @@
-// What a run does between two steps: it stops when asked to, waits for a disk, and counts towards the time left.
+// Between two steps a run stops when asked to, waits for a disk, and counts that time towards the time left.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>

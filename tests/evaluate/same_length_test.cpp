@@ -64,7 +64,7 @@ class WrittenOut {
     }
     return total;
   }
-  std::int64_t most_keys = 0, fewest_keys = 1 << 20;  // of a query of the last window
+  std::int64_t most_keys = 0, fewest_keys = 1 << 20;  // keys of a query in the last window
 
  private:
   static std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
@@ -99,7 +99,7 @@ class WrittenOut {
     }
     return y;
   }
-  // What the layer remembers, and this window's rows; the last ones of both are what it remembers next.
+  // The layer's memory and this window's rows; the last ones of both are its next memory.
   Rows joined(std::int64_t layer, const Rows& segment) {
     Rows& memory = memory_[size(layer)];
     Rows all = memory;

@@ -184,7 +184,7 @@ TEST_P(Fp8LinearTest, TheErrorIsWithinTheFormatsRounding) {
       ASSERT_LE(error, bound + 2 * half_step_of(compute()) * std::abs(exact));
       most = std::max(most, error);
     }
-  EXPECT_GT(most, 1e-3);  // it did round
+  EXPECT_GT(most, 1e-3);  // the products did round
 }
 
 TEST_P(Fp8LinearTest, WhereRoundingChangesNothingResultsHaveTheBitsOfTheComputeType) {

@@ -10,7 +10,7 @@ class Adafactor:
     def __init__(self, shape, dtype, config):
         self.config, self.step = config, 0
         self.rows = torch.zeros(shape[0], dtype=dtype)
-        self.columns = torch.zeros(shape[-1], dtype=dtype)  # of a vector: all second moments
+        self.columns = torch.zeros(shape[-1], dtype=dtype)  # a vector's: all second moments
         self.momentum = torch.zeros(shape, dtype=dtype)
 
     def moved(self, gradient, rate, weights):

@@ -18,8 +18,8 @@ from reference import Reference, per_head
 class Memory:
     """What rows remember before a segment. `seen` and `compressed_seen` count a row's last rows that are not hidden."""
 
-    rows: list  # of every layer: (batch, length, width)
-    compressed: list  # of every layer: (batch, compressed, width)
+    rows: list  # one per layer: (batch, length, width)
+    compressed: list  # one per layer: (batch, compressed, width)
     seen: torch.Tensor  # (batch)
     compressed_seen: torch.Tensor  # (batch)
 

@@ -11,13 +11,14 @@ namespace longstride::house {
 
 struct Function {
   std::string head;  // the text before its brace, in one line
-  int line = 0;      // of its brace
+  int line = 0;      // where its brace is
   int lines = 0;     // between its braces
   bool on_gpu = false;
 };
 
-// The source with comments, literals and directives replaced by spaces; lines stay.
-inline std::string blanked(const std::string& source) {
+// The source with comments, literals and directives replaced by spaces; lines stay. Adds to `comments` where each "//"
+// comment begins, except behind a directive.
+inline std::string blanked(const std::string& source, std::vector<std::size_t>* comments = nullptr) {
   std::string text = source;
   const auto blank = [&](std::size_t begin, std::size_t end) {
     end = std::min(end, text.size());
@@ -34,6 +35,7 @@ inline std::string blanked(const std::string& source) {
     const char c = source[i];
     const bool in_word = i > 0 && (std::isalnum(static_cast<unsigned char>(source[i - 1])) || source[i - 1] == '_');
     if (source.compare(i, 2, "//") == 0) {
+      if (comments != nullptr) comments->push_back(i);
       i = blank(i, source.find('\n', i));
     } else if (source.compare(i, 2, "/*") == 0) {
       i = blank(i, after("*/", i + 2));
@@ -95,7 +97,7 @@ inline std::vector<Function> functions_of(const std::string& source) {
   std::vector<Function> found;
   const std::string text = blanked(source);
   std::string head;
-  int line = 1, depth = 0;  // of braces within a function or a table
+  int line = 1, depth = 0;  // open braces of a function or a table
   bool table = false;
   Function current;
   for (const char c : text) {

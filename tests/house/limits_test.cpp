@@ -8,13 +8,19 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 
+#include "tests/house/comments.h"
 #include "tests/house/functions.h"
 
 namespace longstride::house {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Folders in which a comment may still begin with a word that keeps a reader waiting for its subject.
+constexpr const char* not_mended[] = {"framework/optim/", "framework/train/", "kernels/",      "tests/console/",
+                                      "tests/gpu/",       "tests/kernels/",   "tests/records/"};
 
 constexpr int most_lines = 500, most_files = 25, most_lines_of_a_function = 60;
 
@@ -76,6 +82,23 @@ TEST(Limits, NoFunctionHasMoreThan60Lines) {
   EXPECT_GT(read, 2000u);
 }
 
+// Words as `wc -w` counts them, in pages whose paths begin so.
+TEST(Limits, PagesStayShort) {
+  std::vector<fs::path> pages = files();
+  pages.insert(pages.end(), {"README.md", "CHANGELOG.md"});
+  for (const auto& [begin, most] : std::map<std::string, std::ptrdiff_t>{
+           {"", 53000}, {"docs/notes/", 8000}, {"docs/develop/kernels.md", 3500}, {"docs/guide/recipes.md", 5000}}) {
+    std::ptrdiff_t words = 0;
+    for (const fs::path& page : pages) {
+      if (page.extension() != ".md" || !page.string().starts_with(begin)) continue;
+      std::istringstream text(text_of(fs::path(LONGSTRIDE_SOURCE_DIR) / page));
+      words += std::distance(std::istream_iterator<std::string>(text), {});
+    }
+    EXPECT_LE(words, most) << begin;
+    EXPECT_GT(words, most / 2) << begin;
+  }
+}
+
 TEST(Functions, AreFoundWithTheLinesBetweenTheirBraces) {
   const std::string source = R"(
 #define OPEN(x) namespace x { \
@@ -132,7 +155,46 @@ __global__ void kernel() {
   EXPECT_EQ(found, expected);
 }
 
-// What differs between devices is in framework/core/device; training only passes a device along.
+TEST(Limits, NoCommentBeginsWithOfWhatOrWhether) {
+  std::size_t read = 0;
+  std::string where;
+  for (const fs::path& path : files()) {
+    const auto begins = [&](const char* folder) { return path.string().starts_with(folder); };
+    if (!is_cpp(path) || std::any_of(std::begin(not_mended), std::end(not_mended), begins)) continue;
+    for (const Comment& comment : comments_of(text_of(fs::path(LONGSTRIDE_SOURCE_DIR) / path))) {
+      ++read;
+      if (begins_badly(comment.text))
+        where += path.string() + ":" + std::to_string(comment.line) + ": " + comment.text + "\n";
+    }
+  }
+  EXPECT_EQ(where, "");
+  EXPECT_GT(read, 1000u);
+}
+
+TEST(Comments, OfConsecutiveLinesAreOne) {
+  const std::string source = R"(// First,
+// of two lines.
+int x;  // behind code
+        // whether or not it continues
+// before the next line
+#pragma once  // of a directive
+const char* s = "// of a literal";
+
+//   after a gap
+int y;
+)";
+  std::vector<std::pair<std::string, int>> found;
+  for (const Comment& comment : comments_of(source)) found.emplace_back(comment.text, comment.line);
+  const std::vector<std::pair<std::string, int>> expected = {
+      {"First,", 1}, {"behind code", 3}, {"before the next line", 5}, {"after a gap", 9}};
+  EXPECT_EQ(found, expected);
+  for (const char* text : {"of branches", "What a step reads", "whether, and how"})
+    EXPECT_TRUE(begins_badly(text)) << text;
+  for (const char* text : {"", "offset of a row", "whatever it holds", "rows of a tile"})
+    EXPECT_FALSE(begins_badly(text)) << text;
+}
+
+// Differences between devices are in framework/core/device; training only passes a device along.
 TEST(Limits, TrainingNeverChecksItsDevice) {
   int read = 0;
   for (const fs::path& path : files()) {

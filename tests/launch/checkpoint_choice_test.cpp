@@ -1,4 +1,4 @@
-// Which checkpoint the commands read, and that a run keeps its best one.
+// Commands choose a checkpoint, and a run keeps its best one.
 #include <gtest/gtest.h>
 
 #include <algorithm>

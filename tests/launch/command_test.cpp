@@ -130,8 +130,9 @@ TEST_F(Command, RecipesThatCannotBeReadAreRefused) {
                  "--set model.heads=3: model.heads is 3, but must divide model.width, 16");
   expect_refused({"plan", "r.yaml", "--set", "base=other.yaml"},
                  "--set base=other.yaml: base can only be set in the file, because what it names is read first");
-  expect_refused({"plan", "r.yaml", "--set", "model.attention.stride=[8"},
-                 "--set model.attention.stride=[8: model.attention.stride is [8, but must be a positive number of positions");
+  expect_refused(
+      {"plan", "r.yaml", "--set", "model.attention.stride=[8"},
+      "--set model.attention.stride=[8: model.attention.stride is [8, but must be a positive number of positions");
   expect_refused({"plan", "r.yaml", "--ranks", "3"},
                  "train.global_batch is 4, which 3 ranks do not divide; choose a multiple of 3 or other ranks");
   const std::string stage = "train.stages=[{until: 1, global_batch: 12, micro_batch: 4}]";
@@ -223,7 +224,7 @@ TEST_F(Command, ARunIsContinuedWithOtherSettingsOnlyWhenToldTo) {
             std::string::npos);
   EXPECT_NE(text_of(*dir / "more/recipe-2.yaml").find("steps: 4"), std::string::npos);
   EXPECT_TRUE(fs::exists(*dir / "more/environment-2.json"));
-  // Its location and what is logged do not count as changes.
+  // The run's location and its logging do not count as changes.
   EXPECT_EQ(run({"train", "more/recipe-2.yaml", "--run", "more", "--resume", "--set", "train.log_every=1"}).exit_code,
             0);
 }

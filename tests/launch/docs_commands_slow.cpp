@@ -58,7 +58,7 @@ std::string toy(const std::string& command) {
   return command;
 }
 
-// What a page indents below its first line that begins so, without the indentation.
+// The listing of a page that begins with this line, without the indentation.
 std::string listing(const std::string& page, const std::string& first) {
   std::istringstream lines(text_of(LONGSTRIDE_SOURCE_DIR "/" + page));
   std::string found;

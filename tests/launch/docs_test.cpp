@@ -27,8 +27,8 @@ std::vector<fs::path> pages_in(const std::string& folder) {
   return pages;
 }
 
-// What the page links to: "](target" up to a parenthesis or a space. A line indented by four is code, in which a lambda
-// looks like a link.
+// The targets of a page's links: "](target" up to a parenthesis or a space. A line indented by four is code, in which a
+// lambda looks like a link.
 std::vector<std::string> links_in(const std::string& text) {
   std::vector<std::string> targets;
   for (std::size_t at = 0; (at = text.find("](", at)) != std::string::npos;) {
@@ -182,7 +182,7 @@ std::string with_bar(const std::string& line, bool continues) {
   return single_spaced(line.substr(0, gap)) + " | " + (gap < line.size() ? single_spaced(line.substr(gap)) : "");
 }
 
-// What --help of the command and of its subcommands says.
+// Adds the arguments that --help of the command and of its subcommands names.
 void add_help_of(const std::vector<std::string>& command, Reference& out) {
   std::vector<std::string> arguments = command;
   arguments.emplace_back("--help");
@@ -205,10 +205,13 @@ void add_help_of(const std::vector<std::string>& command, Reference& out) {
       found.back() += (found.back().ends_with(' ') ? "" : " ") + words;
     }
   }
-  std::erase_if(found, [](const std::string& entry) { return entry.find("--help") < 4; });  // of every command
+  // The page names the options that every command has only once.
+  const std::string json = "--json | print one JSON object instead of text";
+  std::erase_if(found, [&](const std::string& entry) { return entry.find("--help") < 4 || entry == json; });
 }
 
-// What the page says: a heading "## `longstride COMMAND`" and a table "| `--option TYPE=DEFAULT` | meaning |".
+// The arguments that a page names: a heading "## `longstride COMMAND`" and a table "| `--option TYPE=DEFAULT` | meaning
+// |".
 Reference reference_of(const std::string& page) {
   Reference out;
   std::string command;
@@ -256,7 +259,7 @@ std::map<std::string, std::string> documented(const std::string& heading = "Keys
 
 struct Resolved {
   std::vector<std::string> keys;
-  std::map<std::string, std::string> values;  // of the keys that have one, as written in the resolved recipe
+  std::map<std::string, std::string> values;  // values of the keys that have one, as written in the resolved recipe
 };
 
 Resolved resolve(Recipe recipe) {

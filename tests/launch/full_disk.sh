@@ -20,7 +20,7 @@ RANDOM=$seed
 failures=0
 L=$longstride
 
-# What the commands read, on a disk with room.
+# Inputs of the commands, on a disk with room.
 cat "$here"/*.cpp "$here"/*.sh >text.bin
 mkdir pictures batches sounds
 for i in 1 2 3 4 5 6; do

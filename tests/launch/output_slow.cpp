@@ -1,4 +1,4 @@
-// What --output may name, and how a command deals with standard input, output and error in any state.
+// Rules for --output, and how a command deals with standard input, output and error in any state.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -176,7 +176,7 @@ TEST(Plan, RanksDivideSequencesAndTheOptimizersState) {
   EXPECT_EQ(whole.at("accumulation"), 2);
 }
 
-// What `plan` says of r.yaml's attention.
+// The sentence in which `plan` calls r.yaml's attention slow.
 std::string slow_in(const TemporaryDirectory& dir, const std::vector<std::string>& settings,
                     const std::string& device = "gpu") {
   std::vector<std::string> arguments = {"plan", "r.yaml", "--device", device, "--json"};
@@ -306,7 +306,7 @@ TEST(Plan, OfFp8SaysWhatDoesNotGainFromIt) {
   };
   const auto rounded = planned("64", "2", "fp8"), exact = planned("64", "2", "bf16");
   EXPECT_EQ(rounded.at("compute"), "bf16");
-  EXPECT_EQ(bytes(rounded, "tape"), bytes(exact, "tape"));  // what backward reads is not rounded to 8 bits
+  EXPECT_EQ(bytes(rounded, "tape"), bytes(exact, "tape"));  // backward's operands are not rounded to 8 bits
   for (const char* key : {"parameters", "gradients", "optimizer", "snapshot"})
     EXPECT_EQ(bytes(rounded, key), bytes(exact, key)) << key;
 }
@@ -409,7 +409,7 @@ TEST(Plan, OfAModelThatRemembersSaysWhatItSeesKeepsAndReaches) {
   EXPECT_EQ(m.at("rate"), 3);
   EXPECT_DOUBLE_EQ(m.at("keys_per_query").get<double>(), keys_per_query(64, 24, 0, 1));
   EXPECT_DOUBLE_EQ(m.at("causal_keys_per_query").get<double>(), keys_per_query(64, 24, 0, 1));
-  // Of two layers the 64 rows of 16 elements, and the number of remembered positions, in cells of 64 elements.
+  // Two layers' 64 rows of 16 elements, and the number of remembered positions, in cells of 64 elements.
   EXPECT_EQ(m.at("bytes_per_sequence"), 2 * 4 * (2 * 64 * 16 + 64));
   EXPECT_EQ(m.at("bytes_per_sequence").get<std::int64_t>() * 4, all.json.at("bytes_per_rank").at("states"));
   EXPECT_EQ(m.at("reach_of_layer"), (nlohmann::json{{"farthest", 48 + 48 + 23}, {"before_segment", 48 + 48}}));

@@ -397,7 +397,7 @@ TEST_F(ExportedRun, OfChangedDataIsRefused) {
   expect_runs("prepare bytes --input other.bin --output x.h5 --force");
   expect_refused("export run --checkpoint 2 --steps 2 --output refused",
                  "'train' has changed since the run was trained");
-  expect_runs("export run --output weights");  // which read no data
+  expect_runs("export run --output weights");  // weights need no data
 }
 
 TEST_F(ExportedRun, OfADamagedCheckpointIsRefused) {

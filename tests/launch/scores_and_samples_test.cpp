@@ -1,4 +1,4 @@
-// What `sample` prints and reads, and what `eval` keeps in the run.
+// Output and prompts of `sample`, and the scores that `eval` keeps in the run.
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <sys/wait.h>
@@ -143,7 +143,7 @@ TEST_F(ScoresAndSamples, APromptThatDoesNotFitIsRefused) {
   EXPECT_NE(both.err.find("excludes --prompt"), std::string::npos) << both.err;
 }
 
-// What a program prints on a terminal of its own.
+// The output of a program on a terminal of its own.
 std::string on_terminal(const std::string& command) {
   int terminal = -1, end = -1;
   if (::openpty(&terminal, &end, nullptr, nullptr, nullptr) != 0) return "no terminal";

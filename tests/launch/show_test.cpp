@@ -108,7 +108,7 @@ struct Remembering {
   std::int64_t compressed, memory, segment;
   std::int64_t window = 0;
   bool self = true;
-  std::int32_t dilation = 1;  // of the first head
+  std::int32_t dilation = 1;  // dilation of the first head
   double longest = 0, ramp = 0;
 };
 
@@ -131,9 +131,9 @@ std::string recipe_of(const Remembering& c) {
          "}\ntrain: {steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1}\n";
 }
 
-// What the kernel multiplies the probabilities of a head by, from its output for scores of 0 and values that tell keys
-// apart: every row's probabilities are its weights over their sum, and the largest weight of a row is 1, unless the
-// span is so short that none is.
+// The factors of a head's probabilities in the kernel, from its output for scores of 0 and values that tell keys apart:
+// every row's probabilities are its weights over their sum, and the largest weight of a row is 1, unless the span is so
+// short that none is.
 std::vector<std::vector<double>> kernel_weights(const Remembering& c, std::int64_t head, double span) {
   const std::int64_t n_q = c.segment, n_k = c.compressed + c.memory + c.segment, heads = 2, size = 4;
   std::vector<float> zeros(static_cast<std::size_t>(n_k * heads * size)),
@@ -391,7 +391,7 @@ TEST_F(AttentionOfARun, MemoryHasTheProbabilitiesOfTheWindowsBefore) {
   EXPECT_EQ(picture.rows, (4 + 7 + 6) * 20 + 2 * 2);
 }
 
-// What lies farther back changes nothing, so a run that has read less has the same figures, to the bit.
+// Text farther back changes nothing, so a run that has read less has the same figures, to the bit.
 TEST_F(AttentionOfARun, AsManyWindowsAreReadAsMatter) {
   const nlohmann::json usual = drawn("compressive", {"--input", "15"}),
                        all = drawn("compressive", {"--input", "15", "--before", "15"});

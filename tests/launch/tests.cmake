@@ -5,6 +5,6 @@ set_tests_properties(launch.full_disk PROPERTIES LABELS slow TIMEOUT 300 SKIP_RE
 if(NOT LONGSTRIDE_SANITIZE)
   set_tests_properties(Reproduced PROPERTIES LABELS slow)  # trains six models
 endif()
-# What is installed works where it is installed.
+# The installed files work where they are installed.
 add_test(NAME launch.install COMMAND ${CMAKE_CURRENT_LIST_DIR}/install.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(launch.install PROPERTIES LABELS slow)

@@ -109,7 +109,7 @@ TEST_F(Values, WholeNumbersBeyond64Bits) {
   EXPECT_EQ(run({"info", "x.h5", "--sources", "1e1"}).exit_code, 0);
 }
 
-// These used to act as if the option had been left out.
+// Empty values used to act as if the option had been left out.
 TEST_F(Values, OptionsWithoutAValue) {
   const std::string sentence = ": '' is not a value; give one, or leave the option out";
   refused({"train", "r.yaml", "--run", ""}, "--run" + sentence);

@@ -113,7 +113,7 @@ class Stream {
   testing::TestContext ctx;
   OwnedTensor input = testing::normals({batch, seq, width}, Dtype::f64, 1);
   ResidualStream& operator*() { return stream_; }
-  const Tensor& values() const { return *values_; }  // of all parameters
+  const Tensor& values() const { return *values_; }  // values of all parameters
   const Tensor& gradients() const { return *gradients_; }
   const double* value(const std::string& name) const {
     for (const Parameter& p : parameters_.all())
@@ -153,7 +153,7 @@ std::string name_of(const RecomputedBranches& policy) {
   return std::to_string(policy.branches) + (policy.keep_results ? " keeping results" : "");
 }
 
-// Whether it is post-norm, and whether branches add their outputs.
+// Two parameters: post-norm, and branches that add their outputs.
 class ResidualStreamTest : public ::testing::TestWithParam<std::tuple<bool, bool>> {
  protected:
   static Stream stream_of(RecomputedBranches recomputed, float dropout = 0) {

@@ -58,7 +58,7 @@ class Layer {
     remembered_->add(ctx, positions);
     return out;
   }
-  // What was written for the next step is what the next step reads.
+  // Makes the states that were written for the next step those that it reads.
   void keep() { std::memcpy((*buffers_[0])->data(), (*buffers_[1])->data(), (*buffers_[0])->bytes()); }
   // Row `row` starts a stream.
   void forget(std::int64_t row) {

@@ -107,7 +107,7 @@ class NaiveCompression {
     return out;
   }
 
-  // Which rows become row r.
+  // The rows that become row r.
   std::vector<std::size_t> sources(std::size_t r, std::size_t rows) const {
     std::vector<std::size_t> from;
     const auto rate = static_cast<std::size_t>(c_.rate);

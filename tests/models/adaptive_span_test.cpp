@@ -20,9 +20,8 @@ void set_spans(ToyModel<T>& toy, const std::vector<double>& of_heads) {
       toy.values()[static_cast<std::size_t>(p.offset + i)] = static_cast<T>(of_heads[head++ % of_heads.size()]);
 }
 
-// Of every span of every layer, within a segment that reads a memory of zeros and text: ramps that end in the segment,
-// in the memory, before both and beyond both. The first span is below 0, as an update may leave it before it is
-// limited.
+// Every span of every layer, within a segment that reads a memory of zeros and text: ramps that end in the segment, in
+// the memory, before both and beyond both. The first span is below 0, as an update may leave it before it is limited.
 TEST(AdaptiveSpan, EverySpansGradientIsItsFiniteDifference) {
   for (const DistanceToy& toy_config : {adaptive_span_toy(), house_with_spans_toy()}) {
     const DistanceToy config = Toys<DistanceToy>::without_dropout(toy_config);

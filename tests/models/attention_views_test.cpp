@@ -1,4 +1,4 @@
-// What decoders with a distance term show of their attention: masks, probabilities, and how far back it reads.
+// Views of attention with a distance term: masks, probabilities, and how far back it reads.
 #include "framework/models/mixes_positions.h"
 
 #include <gtest/gtest.h>
@@ -26,9 +26,9 @@ std::vector<std::int64_t> all_queries(const DecoderConfig& config) {
   return out;
 }
 
-using Maps = std::map<std::int64_t, MixesPositions::Probabilities>;  // of every layer
+using Maps = std::map<std::int64_t, MixesPositions::Probabilities>;  // by layer
 
-// Of the last segment of a text whose first one starts a stream.
+// The maps of the last segment of a text whose first one starts a stream.
 Maps maps_of(ToyModel<double>& toy, const std::vector<std::uint8_t>& text) {
   const std::int64_t context = toy.model().context(), segments = std::ssize(text) / context,
                      half = toy.model().states().row_bytes(toy.context().state_types());
@@ -67,7 +67,7 @@ std::int64_t segments_to_fill(const DecoderConfig& config) {
   return (m.length + m.rate * m.compressed + config.context - 1) / config.context + 2;
 }
 
-// What the command draws is what attention does: a key row has a probability exactly where the mask has a weight.
+// The command draws what attention does: a key row has a probability exactly where the mask has a weight.
 TEST(AttentionViews, TheMaskIsWhereProbabilitiesAreNotZero) {
   for (const auto& [name, toy_config] : distance_toys()) {
     SCOPED_TRACE(name);
@@ -104,7 +104,7 @@ TEST(AttentionViews, TheMaskIsWhereProbabilitiesAreNotZero) {
   }
 }
 
-// Of both layers, whose inputs are made those of the text by a first layer that adds nothing.
+// Both layers are compared; a first layer that adds nothing makes their inputs those of the text.
 TEST(AttentionViews, ProbabilitiesAreThoseOfADenseComputation) {
   for (const auto& [name, toy_config] : distance_toys()) {
     if (toy_config.query_key_norm) continue;  // rotated: the dense computation has tables of distances

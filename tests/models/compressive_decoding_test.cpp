@@ -95,7 +95,7 @@ TEST(CompressiveDecoding, IsAsExactAsSegmentsInSinglePrecision) {
     }
 }
 
-// What only a row of the compressed memory can tell: the bytes of a segment that has left the memory.
+// Bytes that only a row of the compressed memory can tell: those of a segment that has left the memory.
 TEST(CompressiveDecoding, ReadsWhatHasLeftTheMemory) {
   for (const Compression compress : all_compressions) {
     DistanceToy config = compressive_toy(compress);

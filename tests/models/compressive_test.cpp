@@ -5,7 +5,7 @@
 
 namespace longstride::test {
 
-// Which rows are kept depends on an order, which rounding may change: not for tests that compare within it.
+// The choice of rows depends on an order, which rounding may change: not for tests that compare within it.
 struct MostUsedToy : DistanceToy {
   explicit MostUsedToy(const DistanceToy& config) : DistanceToy(config) {}
 };
@@ -130,13 +130,13 @@ TEST(Compressive, TheMainLossTrainsEverythingButTheCompressionAndTheReconstructi
   }
 }
 
-// Of every layer, with normalised queries and keys too.
+// In every layer, with normalised queries and keys too.
 TEST(Compressive, TheCompressionsGradientsEqualFiniteDifferencesOfTheReconstructionLoss) {
   for (const DistanceToy& config :
        {compressive_toy(Compression::convolution), compressive_toy(Compression::dilated), house_compressive_toy()}) {
     ToyModel<double> toy(config);
     toy.randomise();
-    // What is remembered depends on the weight as well, but is a constant of the step.
+    // The memory depends on the weight as well, but is a constant of the step.
     const std::int64_t n = config.context;
     for (std::uint64_t s = 0; s < 3; ++s) toy.remember(toy_tokens(2 * n, 20 + s), 2);
     const std::vector<std::uint8_t> tokens = toy_tokens(2 * n);
@@ -181,9 +181,9 @@ TEST(Compressive, HasTheParametersOfTransformerXlAndOfItsConvolutions) {
   EXPECT_EQ(with - Decoder(config).parameters().count(), 24 * 3 * 1024 * 1024);
 }
 
-// Of the compression: its weight is applied twice, to make rows for the memory and for the loss, and has a gradient;
-// the loss projects n / 3 rows to keys and values and back, and takes attention of n queries to n and n / 3 rows, and
-// the gradients of the latter.
+// The compression's weight is applied twice, to make rows for the memory and for the loss, and has a gradient; the loss
+// projects n / 3 rows to keys and values and back, and takes attention of n queries to n and n / 3 rows, and the
+// gradients of the latter.
 TEST(Compressive, CostCountsTheCompressionAndItsLoss) {
   const DistanceToy config = compressive_toy(Compression::convolution);
   DistanceToy mean = config;

@@ -137,7 +137,7 @@ TEST(Decoder, AGateDoublesTheInnerMapAndBiasesAreOptional) {
   EXPECT_EQ(count(), plain + config.layers * (inner * width - inner - width - 4 * width));
 }
 
-// What ranks may already exchange never changes afterwards. A tied output is final only after the embedding.
+// Gradients that ranks may already exchange never change afterwards. A tied output is final only after the embedding.
 class FinalGradients : public GradientWatcher {
  public:
   FinalGradients(const std::deque<Parameter>& parameters, const Context& ctx) : parameters_(parameters), ctx_(ctx) {}

@@ -12,7 +12,7 @@
 
 namespace longstride::test {
 
-// What the first layer's branches add becomes 0.
+// The outputs of the first layer's branches become 0.
 inline void silence_first_layer(ParameterSet& parameters) {
   for (Parameter& p : parameters.all())
     if (p.name.starts_with("layers.0.attention.output.") || p.name.starts_with("layers.0.feed_forward.outer."))
@@ -21,7 +21,7 @@ inline void silence_first_layer(ParameterSet& parameters) {
 
 class DenseAttentionMaps {
  public:
-  // Of the last segment of the text, whose first byte starts a stream.
+  // Maps of the last segment of the text, whose first byte starts a stream.
   DenseAttentionMaps(const DecoderConfig& config, ParameterSet& parameters, const std::vector<std::uint8_t>& text)
       : c_(config), parameters_(parameters) {
     const bool post = c_.norm == NormOrder::post;
@@ -181,7 +181,7 @@ class DenseAttentionMaps {
 
   DecoderConfig c_;
   ParameterSet& parameters_;
-  std::vector<std::vector<Row>> inputs_;  // of either layer
+  std::vector<std::vector<Row>> inputs_;  // by layer
 };
 
 }  // namespace longstride::test

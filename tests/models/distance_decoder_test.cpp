@@ -195,7 +195,7 @@ TEST(DistanceAttention, DropsElementsOfTheSinesAndCosinesOfDistances) {
     ctx.step = dropping ? &step : nullptr;
     Arena arena(memory.data() + (-reinterpret_cast<std::uintptr_t>(memory.data())) % Arena::alignment, 1 << 15);
     ctx.arena = &arena;
-    ctx.first_row = 5;  // of the batch, which shares the mask
+    ctx.first_row = 5;  // a row of the batch, which shares the mask
     Scratch scratch(ctx);
     const Tensor table = term.table(ctx, rows, scratch, nullptr);
     ASSERT_EQ(table.shape(), Shape({rows, heads, size}));

@@ -20,7 +20,7 @@ struct GoldenParameter {
   double offset = 0, scale = 0;  // element i is offset + scale * unit(case/name, i)
   double norm = 0, sum = 0;
   std::vector<double> projections;    // [k]: dot product with unit(projection<k>/name, i)
-  std::vector<std::int64_t> indices;  // of `values`; empty if all are stored
+  std::vector<std::int64_t> indices;  // indices of `values`; empty if all are stored
   std::vector<double> values;
 
   std::int64_t count() const;
@@ -32,10 +32,10 @@ struct GoldenCase {
   DecoderConfig config;
   double loss = 0;                          // mean, nats
   std::vector<double> losses;               // (batch, positions)
-  std::vector<GoldenParameter> parameters;  // they expect gradients of the mean loss
+  std::vector<GoldenParameter> parameters;  // with expected gradients of the mean loss
 
   std::vector<std::uint8_t> tokens() const;                               // (batch, positions)
-  std::vector<double> parameter(const GoldenParameter& parameter) const;  // its initial values
+  std::vector<double> parameter(const GoldenParameter& parameter) const;  // initial values of a parameter
 };
 
 // Streams in segments, with the same parameters for all: `start.positions` of each row, which remembers those before
@@ -45,14 +45,14 @@ struct GoldenStreams {
     std::vector<std::uint8_t> starts;         // (batch): 1 where a row starts a stream
     std::vector<double> losses;               // (batch, positions)
     std::map<std::string, double> auxiliary;  // other losses, by name
-    std::vector<GoldenParameter> parameters;  // they expect gradients of the mean loss and of the others
+    std::vector<GoldenParameter> parameters;  // with expected gradients of the mean loss and of the others
   };
 
   GoldenCase start;  // `parameters` are those of the first segment
   std::vector<Segment> segments;
   std::vector<GoldenParameter> states;  // after the last segment; of all rows
 
-  // What the segment's positions predict, and the byte before each: (batch, positions).
+  // The bytes that the segment's positions predict, and the byte before each: (batch, positions).
   std::vector<std::uint8_t> targets(std::size_t segment) const;
   std::vector<std::uint8_t> previous(std::size_t segment) const;
 };
@@ -62,8 +62,8 @@ struct GoldenTraining {
   GoldenCase start;  // `parameters` expect the weights at the end
   Optimizer::Config optimizer;
   std::uint64_t seed = 0;
-  std::vector<double> loss, lr, gradient_norm;  // of each step
-  std::vector<GoldenParameter> average;         // of weights, at the end; empty if not used
+  std::vector<double> loss, lr, gradient_norm;  // one per step
+  std::vector<GoldenParameter> average;         // average of weights, at the end; empty if not used
 
   std::int64_t steps() const { return static_cast<std::int64_t>(loss.size()); }
   std::vector<std::uint8_t> tokens(std::int64_t step) const;  // (batch, positions)

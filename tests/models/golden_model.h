@@ -46,7 +46,7 @@ class GoldenModel {
   Tensor flat(std::vector<T>& values) const {
     return Tensor(values.data(), dtype, {static_cast<std::int64_t>(values.size())});
   }
-  std::size_t size() { return static_cast<std::size_t>(model_->parameters().flat_size()); }  // of the flat buffers
+  std::size_t size() { return static_cast<std::size_t>(model_->parameters().flat_size()); }  // flat elements
   const Model& model() const { return *model_; }
   ParameterSet& parameters() { return model_->parameters(); }
 

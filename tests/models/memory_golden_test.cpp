@@ -42,7 +42,7 @@ class Streams {
     });
   }
 
-  // Those of the last segment, by name.
+  // The last segment's auxiliary losses, by name.
   std::map<std::string, double> auxiliary() const {
     std::map<std::string, double> made;
     const std::vector<std::string> names = model_.model().auxiliary_losses();

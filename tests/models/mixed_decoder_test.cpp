@@ -48,7 +48,7 @@ TEST(Mixers, AnInterleavedPatternCountsItsOwnLayers) {
   EXPECT_EQ(mixes(toy).mixer(2).kind(0), "column");
 }
 
-// What one mixer lacks is neither changed nor a mistake while another has it.
+// A memory that one mixer lacks is neither changed nor a mistake while another has it.
 TEST(Mixers, AnEvaluationChangesTheMemoriesThatThereAre) {
   MixedToy trained = many_memories_toy();
   const auto before = trained.with_distances();

@@ -1,4 +1,4 @@
-// What a compressed memory is made of: pooled rows, the most used rows, softmax without a mask, squared errors.
+// The parts of a compressed memory: pooled rows, the most used rows, softmax without a mask, squared errors.
 #include <algorithm>
 #include <numeric>
 

@@ -18,14 +18,14 @@ struct DistanceCase {
   std::int64_t batch = 2, n_q = 1, n_k = 1, heads = 2, size = 8, value_size = 8;
   std::int64_t distances = 0, tables = 1;  // 0: no distance term
   bool biases = false;
-  std::vector<double> span = {};  // of every head; empty: none
+  std::vector<double> span = {};  // one per head; empty: none
   double longest_span = 0, ramp = 0;
-  std::vector<double> first_key = {};  // of every sequence; empty: 0
+  std::vector<double> first_key = {};  // one per sequence; empty: 0
   std::int64_t window = 0;
   bool self = true;
   std::vector<std::int32_t> dilation = {};
   float p = 0;
-  std::int64_t saved_bytes = 0;  // of scratch for gradients of scores; 0: the default
+  std::int64_t saved_bytes = 0;  // scratch for gradients of scores; 0: the default
 
   double scale() const { return 1 / std::sqrt(static_cast<double>(size)); }
 };
@@ -176,7 +176,7 @@ class DenseDistanceAttention {
   const DistanceValues& in_;
   Dtype operands_;
   DistanceResult<T> out_;
-  std::vector<T> content_, position_;  // of the query at hand, with their biases
+  std::vector<T> content_, position_;  // the query at hand, with its biases
 };
 
 }  // namespace longstride::testing

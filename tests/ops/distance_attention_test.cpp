@@ -260,7 +260,7 @@ TEST_P(DistanceAttentionOpTest, CountsTheKeysThatNoQueryReads) {
   some.push_back({.name = "nothing", .n_q = 20, .n_k = 100, .span = {-1, -1}, .longest_span = 100, .ramp = 8});
   for (DistanceCase c : some) {
     SCOPED_TRACE(c.name);
-    c.size = c.value_size = 8;  // what is read does not depend on them
+    c.size = c.value_size = 8;  // the keys that are read do not depend on them
     DistanceOperands x = operands(c);
     const DistanceValues in = x.values();
     DistanceCase all = c;

@@ -16,7 +16,7 @@ namespace {
 struct StreamCase {
   DistanceCase pairs;
   std::int64_t positions, segment, memory = 0;
-  bool zeros = false;        // whether the memories count at the stream's start
+  bool zeros = false;        // the memories count at the stream's start
   std::int64_t at_once = 1;  // positions appended before the first query
   std::int64_t compressed = 0, rate = 1;
 
@@ -28,7 +28,7 @@ struct Memories {
   std::vector<std::int64_t> compressed, memory;
 };
 
-// Of every segment. The rows of k are those before the stream, its positions, and what `rate` positions become.
+// Memories of every segment. The rows of k: those before the stream, its positions, and what `rate` positions become.
 std::vector<Memories> memories_of(const StreamCase& c) {
   Memories now;
   for (std::int64_t row = 0; row < c.before(); ++row) (row < c.compressed ? now.compressed : now.memory).push_back(row);
@@ -38,7 +38,7 @@ std::vector<Memories> memories_of(const StreamCase& c) {
     all.push_back(now);
     for (std::int64_t i = first; i < first + c.segment; ++i) now.memory.push_back(c.before() + i);
     while (std::ssize(now.memory) > c.memory) {
-      const bool of_stream = now.memory.front() >= c.before();  // what came before it becomes what came before it
+      const bool of_stream = now.memory.front() >= c.before();  // rows before the stream stay before it
       now.memory.erase(now.memory.begin());
       if (c.compressed > 0 && of_stream && ++evicted % c.rate == 0) now.compressed.push_back(made++);
     }

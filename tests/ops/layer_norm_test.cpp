@@ -129,7 +129,7 @@ class LayerNormTest : public OpTest {
             normals(vector, exact(), 8),
             normals(vector, exact(), 9)};
   }
-  // Whether a fused op that starts at element `first` of the mask sums a row in the same order as the plain op. On a
+  // True if a fused op that starts at element `first` of the mask sums a row in the same order as the plain op. On a
   // GPU one that starts inside a group of four, unlike its rows, reads single elements. No model starts there with such
   // rows.
   bool same_order(std::int64_t first, std::int64_t width) const {
@@ -225,7 +225,7 @@ TEST_P(LayerNormTest, GradientsAreAsExactAsAPlainLoopAndAccumulate) {
   });
 }
 
-// What is dropped follows from the definition of the mask, wherever a micro-batch starts and also beyond 2^32 elements.
+// Dropped elements follow from the definition of the mask, wherever a micro-batch starts and also beyond 2^32 elements.
 // Recompute may run fused kernels where the first pass ran plain ones, so the bits must be equal.
 TEST_P(LayerNormTest, FusedKernelsGiveTheSameBitsAsPlainOnes) {
   each_branch([&](Branch b) {

@@ -16,7 +16,7 @@ struct Case {
   std::int64_t rows, columns, depth;
   bool a_transposed = false, b_transposed = false;
   std::int64_t padding = 0;  // extra columns in each stored row
-  double deviation = 1;      // of the bias, and in backward of gelu's input
+  double deviation = 1;      // deviation of the bias, and in backward of gelu's input
 };
 
 const Case cases[] = {{1, 1, 1},

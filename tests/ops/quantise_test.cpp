@@ -166,7 +166,7 @@ TEST_P(QuantiseTest, RefusesOtherTypesAndShapes) {
   EXPECT_NO_THROW(ops::run(ctx, QuantiseArgs{x, q, scales}));
 }
 
-// What kernels/quantise/fp8.h says on the host, for all numbers that a code stands for and for what has none.
+// The host's functions of kernels/quantise/fp8.h, for all numbers that a code stands for and for those that have none.
 TEST(Fp8, CodesAndValuesAreInverse) {
   for (const Dtype dtype : formats) {
     const Fp8Reference reference(dtype);

@@ -12,7 +12,7 @@ using kernels::SpanProjectionBackwardArgs;
 struct Case {
   std::string name;
   std::int64_t batch = 2, n_q = 64, n_k = 256, heads = 2, key_size = 32, value_size = 32, in = 64;
-  std::vector<double> span = {};  // of every head; empty: none
+  std::vector<double> span = {};  // one per head; empty: none
   double longest_span = 128, ramp = 32;
   std::int64_t window = 0;
   bool self = true;

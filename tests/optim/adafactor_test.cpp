@@ -84,7 +84,7 @@ TEST(Adafactor, ATableOfVectorsPerHeadIsAMatrixWithARowPerDistance) {
   EXPECT_EQ(layout.all().back().shape.count(), 6);
 }
 
-// Of a gradient whose squares have rank one, the factors are the squares themselves: the first update is the sign.
+// If a gradient's squares have rank one, the factors are the squares themselves: the first update is the sign.
 TEST(Adafactor, ASquareOfRankOneIsFactoredExactly) {
   Trial run(config(), count, count, Dtype::f64, some);
   OwnedTensor gradient = testing::zeros({count}, Dtype::f64);

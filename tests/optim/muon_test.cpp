@@ -41,7 +41,7 @@ OwnedTensor gradient_of(Size s, Dtype dtype) {
   return g;
 }
 
-// What one step subtracts from the weights, divided by its factor: the orthogonalised matrix.
+// The part that one step subtracts from the weights, divided by its factor: the orthogonalised matrix.
 std::vector<double> update_of(Size s, const OwnedTensor& gradient) {
   Optimizer::Config c = config();
   c.weight_decay = 0;
@@ -124,7 +124,7 @@ TEST(Muon, TheMomentumIsThatOfNesterov) {
   run.advance(first);
   const OwnedTensor before = run.weights;
   run.advance(second);
-  OwnedTensor looked_ahead({40}, Dtype::f64);  // what the second step orthogonalises, up to scale
+  OwnedTensor looked_ahead({40}, Dtype::f64);  // the matrix that the second step orthogonalises, up to scale
   for (std::int64_t i = 0; i < 40; ++i) {
     const double m = 0.95 * 0.05 * first.at(i) + 0.05 * second.at(i);
     EXPECT_NEAR(run.m.at(i), m, 1e-15);

@@ -81,7 +81,7 @@ class Golden(unittest.TestCase):
                 for _ in range(draws):
                     module.initialise()
                     squares += float((p.detach() ** 2).sum()) / draws
-                spread = 0.5 if key == "embedding.start" else 0.15  # of the norm that is stored, one draw's
+                spread = 0.5 if key == "embedding.start" else 0.15  # share of the stored norm, that of one draw
                 self.assertAlmostEqual(squares ** 0.5, norm, delta=spread * norm, msg=f"{name} {key}")
 
 

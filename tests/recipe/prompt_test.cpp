@@ -52,7 +52,7 @@ TEST(Prompts, OfSoundAreDecodedAsThePreparedFiles) {
   run_well(dir, {"train", "r.yaml", "--run", "run"});
   run_well(dir, {"sample", "run", "--prompt", "0.wav", "--given", "32", "--output", "decoded"});
   const auto dataset = Dataset::open(dir / "x.h5");
-  std::string levels;  // those of 0.wav, at the rate of the dataset
+  std::string levels;  // levels of 0.wav, at the rate of the dataset
   for (const char* name : split_names) {
     const auto split = dataset->split(name);
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(split->length(0)));

@@ -271,7 +271,7 @@ TEST(RecipeErrors, AnUnknownPartIsAnsweredWithTheKnownOnes) {
                 "; did you mean 'fixed_summary'?");
 }
 
-// What YAML allows and recipes do not, and what is not YAML.
+// Forms that YAML allows and recipes do not, and texts that are not YAML.
 TEST(RecipeErrors, YamlsCornerCasesAreRefused) {
   const std::string small = small_recipe;
   const std::pair<std::string, std::string> cases[] = {

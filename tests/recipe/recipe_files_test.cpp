@@ -29,7 +29,7 @@ std::string short_name(const std::string& path) {
   return fs::path(path).parent_path().filename().string() + "/" + fs::path(path).stem().string();
 }
 
-// Of attention with a distance term.
+// Parameters of attention with a distance term.
 std::int64_t parameters_of_distances(const DecoderConfig& m) {
   const std::int64_t d = m.width, inner = m.inner_width();
   const std::int64_t linear = m.attention_bias ? 1 : 0, norms = 4 * d;
@@ -94,7 +94,7 @@ TEST(RecipeFiles, EveryRecipeCanBePlanned) {
   for (const std::string& path : recipe_files()) {
     SCOPED_TRACE(path);
     const Recipe recipe = read_recipe(path);
-    const std::vector<RecomputePolicy> policies = recipe.model->recompute_policies();  // of which a run takes one
+    const std::vector<RecomputePolicy> policies = recipe.model->recompute_policies();  // a run takes one of them
     const auto model = (policies.empty() ? *recipe.model : *policies.front().config).make_model();
     const MemoryPlan plan = plan_memory(*model, recipe.train, 1);
     EXPECT_GT(plan.activations, 0);
@@ -131,7 +131,7 @@ std::string toy_stages(const Recipe& recipe, std::int64_t context) {
   return shown(stages);
 }
 
-// What an H200 has, in bytes.
+// An H200's memory in bytes.
 constexpr std::int64_t gpu_memory = std::int64_t{139} << 30;
 
 TEST(SurveyRecipes, FitAGpu) {

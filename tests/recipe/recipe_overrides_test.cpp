@@ -1,4 +1,4 @@
-// What --set assigns to a key of text is taken whole; other values are YAML, or the value itself.
+// A value that --set assigns to a key of text is taken whole; other values are YAML, or the value itself.
 #include <gtest/gtest.h>
 
 #include "launch/recipe/recipe.h"

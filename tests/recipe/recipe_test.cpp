@@ -189,7 +189,7 @@ TEST(Recipe, FullRecipeOfThisTestSetsEveryKeyThereIs) {
     EXPECT_NE(all.find(key.substr(key.rfind('.') + 1) + ":"), std::string::npos) << key;
 }
 
-// What attention a recipe has follows from what it says, not from what is written of it.
+// A recipe's kind of attention follows from its sections, also when the resolved recipe is read again.
 TEST(Recipe, HasEitherAPatternOrDistances) {
   const Recipe pattern = parse_recipe(small_recipe, "r"), distance = parse_recipe(full_distance_recipe, "r");
   for (int again = 0; again < 2; ++again) {

@@ -18,7 +18,7 @@ import wave
 import zlib
 
 LITTLE = "train.warmup=1 train.log_every=1 train.evaluate_windows=2"
-SHORT, PICTURE = "--count 2 --length 12", "--count 1"  # what is sampled; pictures are drawn whole
+SHORT, PICTURE = "--count 2 --length 12", "--count 1"  # options of `sample`; pictures are drawn whole
 
 
 def text(count, seed):

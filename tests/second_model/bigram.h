@@ -14,7 +14,7 @@ struct BigramConfig : ModelConfig {
   std::int64_t layers = 1;
   std::int64_t width = 0;
   double dropout = 0;
-  bool recompute = false;  // of every layer
+  bool recompute = false;  // every layer is recomputed
 
   std::int64_t inner_width() const { return 2 * width; }
 

@@ -52,7 +52,7 @@ struct AttentionInput {
   }
 };
 
-// What position i of a head may attend to, from the definition of the pattern.
+// The positions that position i of a head may attend to, from the definition of the pattern.
 using Mask = std::vector<std::vector<std::int32_t>>;
 inline std::vector<Mask> masks_of(const PatternConfig& pattern, std::int64_t heads, std::int64_t layer,
                                   std::int64_t n) {
@@ -230,7 +230,7 @@ class DenseAttention {
   const AttentionShape& s_;
   const std::vector<Mask>& masks_;
   DenseRow<A> math_;
-  std::vector<std::vector<A>> weights_, gradients_, terms_, weight_terms_;  // of every row, by key
+  std::vector<std::vector<A>> weights_, gradients_, terms_, weight_terms_;  // a row for every query, by key
   AttentionResult out_;
 };
 

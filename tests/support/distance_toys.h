@@ -65,7 +65,7 @@ inline DistanceToy compressive_toy(Compression compress = Compression::convoluti
   return c;
 }
 
-// Its compressed memory forgets the last rows of a segment later than the first ones.
+// A house's toy whose compressed memory forgets the last rows of a segment later than the first ones.
 inline DistanceToy house_compressive_toy() {
   DistanceToy c = house_toy();
   c.context = 12;

@@ -34,7 +34,7 @@ class Fp8Reference {
   // Half the distance from 1 to the next number.
   double half_step() const { return (*std::upper_bound(numbers_.begin(), numbers_.end(), 1.0) - 1) / 2; }
 
-  // Of a finite number. Ties have the even code.
+  // The code of a finite number. Ties have the even code.
   int code(double x) const {
     const double magnitude = std::abs(x);
     auto above = std::upper_bound(numbers_.begin(), numbers_.end(), magnitude);

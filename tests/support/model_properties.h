@@ -11,8 +11,8 @@
 
 namespace longstride::test {
 
-// What rows have read before: a model with states is tested with rows that continue others, so that they remember
-// something.
+// The bytes that rows have read before: a model with states is tested with rows that continue others, so that they
+// remember something.
 inline std::vector<std::uint8_t> earlier_tokens(std::int64_t count) { return toy_tokens(count, 6); }
 
 template <class Config>

@@ -1,4 +1,4 @@
-// Whether the address sanitizer checks the tests. Arithmetic then takes five to eleven times as long, so a test may
+// True if the address sanitizer checks the tests. Arithmetic then takes five to eleven times as long, so a test may
 // visit the same code with fewer steps or smaller cases.
 #pragma once
 

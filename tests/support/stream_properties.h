@@ -153,7 +153,7 @@ TYPED_TEST_P(StreamProperties, AnEvaluationLeavesTheMemoryOfTrainingAlone) {
   }
 }
 
-// What rows remember of the positions up to a byte is the same to the bit, whatever follows.
+// Memories of the positions up to a byte are the same to the bit, whatever follows.
 TYPED_TEST_P(StreamProperties, NothingLooksAhead) {
   for (const auto& [name, config] : this->toys_) {
     const std::int64_t changed = config.context / 2;

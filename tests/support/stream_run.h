@@ -28,7 +28,7 @@ class Text : public SequenceSet {
   std::vector<std::uint8_t> bytes_;
 };
 
-constexpr std::int64_t windows_of_stream = 5;  // of a row; its part of the text has some bytes more
+constexpr std::int64_t windows_of_stream = 5;  // windows of a row; its part of the text has some bytes more
 
 // With a learning rate of `still` no weight changes, so what rows remember follows from the data alone.
 constexpr double still = 1e-37;
@@ -65,7 +65,7 @@ class StreamRun {
       step.run(block.data());
     }
   }
-  // What this rank's rows remember, in host memory.
+  // The states of this rank's rows, in host memory.
   class States {
    public:
     States(const RowStates& states, std::string bytes) : states_(states), bytes_(std::move(bytes)) {}
@@ -96,7 +96,7 @@ class StreamRun {
     }
     return out;
   }
-  // What rows [begin, end) of this rank's remember, state by state.
+  // The states of this rank's rows [begin, end), one after another.
   std::string remembered(std::int64_t begin, std::int64_t end) {
     States all = states();
     std::string out;

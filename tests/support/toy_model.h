@@ -194,7 +194,7 @@ class ToyModel {
     for (std::int64_t r = 0; r < batch; ++r) before_.push_back(tokens[static_cast<std::size_t>((r + 1) * length - 1)]);
   }
   void forget() { before_.clear(); }
-  // What the rows of the last call remember: every state, one after another.
+  // The states of the last call's rows, one after another.
   const std::vector<T>& kept() const { return kept_; }
 
   Model& model() { return *model_; }

@@ -1,4 +1,4 @@
-// Which checkpoint is the best, that it is kept, and how a command chooses one.
+// The best checkpoint: how it is found and kept, and how a command chooses one.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -140,7 +140,7 @@ TEST_F(CheckpointMirror, RunsOfBeforeHaveNoIdAndAreTaken) {
   EXPECT_EQ(id_of_run(lost.path(), mirror.path()), "aaaa");
 }
 
-// It would have the run's id if it were the run's.
+// The mirror would have the run's id if it were the run's.
 TEST_F(CheckpointMirror, AMirrorOfBeforeThatIsNewerThanARunWithAnIdIsAnotherRuns) {
   const TemporaryDirectory own;
   save(own.path(), 15, 0, "aaaa");

@@ -1,4 +1,4 @@
-// What does not fit is refused, naming the largest micro-batch that fits.
+// A batch that does not fit is refused, naming the largest micro-batch that fits.
 #include "framework/train/step/memory_plan.h"
 
 #include <gtest/gtest.h>

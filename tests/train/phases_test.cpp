@@ -78,7 +78,7 @@ TEST(Phases, HaveTheRowsOfTheirSettings) {
   EXPECT_EQ(shape_at(cut, 0, 48).sequence(), 12);
 }
 
-// Those of a run that has nothing else.
+// A phase trains as a run does that has its settings alone.
 TEST(Phases, TrainAsARunWithTheSameSettingsDoes) {
   TrainConfig plain = train_config(12, 6);
   plain.schedule = kernels::ScheduleKind::constant;
@@ -178,7 +178,7 @@ TEST(Phases, LeaveRoomForSamplesInTheirWindows) {
   EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().high_water()), run.step.plan().activations);
 }
 
-// What rows remember continues through phases that change neither their number nor their length.
+// Rows keep what they remember through phases that change neither their number nor their length.
 TEST(Phases, OfRowsThatRememberResumeInTheSameBits) {
   DistanceToy config = remembering_longformer_toy();
   config.dropout = 0.2;

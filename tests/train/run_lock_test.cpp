@@ -86,7 +86,7 @@ TEST_P(RunLockTest, TheLockOfAKilledProcessIsTakenAtOnce) {
   const pid_t child = holder();
   ::kill(child, SIGKILL);
   siginfo_t end;
-  ::waitid(P_PID, static_cast<id_t>(child), &end, WEXITED | WNOWAIT);  // it stays a zombie, which counts as gone
+  ::waitid(P_PID, static_cast<id_t>(child), &end, WEXITED | WNOWAIT);  // the child stays a zombie, which counts as gone
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), RunLockTiming{3, 20}); }), "");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));

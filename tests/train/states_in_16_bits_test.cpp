@@ -1,5 +1,5 @@
-// What rows remember in 16-bit training: half the memory, and checkpoints of other precisions. The CPU does not compute
-// in 16 bits, but it plans for a GPU, and writes and reads the GPU's checkpoints.
+// States in 16-bit training: half the memory, and checkpoints of other precisions. The CPU does not compute in 16 bits,
+// but it plans for a GPU, and writes and reads the GPU's checkpoints.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -137,7 +137,7 @@ TEST_P(CheckpointsOfPrecisions, OneIn16BitsIsHalfAsLongAndOfALaterVersion) {
   for (const State& state : run.model->states().all())
     if (state.type == StateType::compute) elements += rows * state.shape.count();
   const auto saved = static_cast<std::int64_t>(bytes_of_states(directory) - bytes_of_states(other));
-  EXPECT_NEAR(static_cast<double>(saved), static_cast<double>(2 * elements), 128);  // of the header
+  EXPECT_NEAR(static_cast<double>(saved), static_cast<double>(2 * elements), 128);  // tolerance: the header
   EXPECT_EQ(version(other), checkpoint_version);
   again.load(other.path());
   EXPECT_EQ(again.values(), half.values());

@@ -79,7 +79,7 @@ struct WeightedRun {
 
 float half_of_the_rows(std::int64_t r) { return r % 2 == 0 ? 1.0f : 0.0f; }
 
-// They are divided by the sum over the step, not over a micro-batch, some of which have none at all.
+// Weights are divided by the sum over the step, not over a micro-batch, some of which have none at all.
 TEST(Weights, HaveTheSameBitsForAnyMicroBatch) {
   std::vector<float> whole;
   for (const std::int64_t micro : {4, 2, 1}) {

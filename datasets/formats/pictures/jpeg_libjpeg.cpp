@@ -35,7 +35,7 @@ std::uint64_t scans_of(const std::uint8_t* bytes, std::size_t count) {
   return scans;
 }
 
-// What two values of 0 to 255 multiply to if 255 is one, rounded as Pillow does.
+// The product of two values of 0 to 255, where 255 is one, rounded as Pillow does.
 int multiplied(int a, int b) {
   const int product = a * b + 128;
   return (product + (product >> 8)) >> 8;
@@ -105,7 +105,7 @@ class Decoder {
 
   std::uint64_t pixels() const { return std::uint64_t{info_.image_width} * info_.image_height; }
 
-  // Whether the pixels are whole in spite of this warning of libjpeg's.
+  // True if the pixels are whole in spite of this warning of libjpeg's.
   bool harmless() const {
     switch (errors_.msg_code) {
       case JWRN_ADOBE_XFORM:     // an odd segment of Adobe's
@@ -122,7 +122,7 @@ class Decoder {
     }
   }
 
-  // Whether the bytes between the end of a scan and the next marker are few, or all the same: not the rest of a scan
+  // True if the bytes between the end of a scan and the next marker are few, or all the same: not the rest of a scan
   // whose beginning is damaged.
   bool is_padding(std::size_t count) const {
     constexpr std::size_t few = 4;
@@ -132,7 +132,7 @@ class Decoder {
     return std::all_of(end - count, end, [&](std::uint8_t byte) { return byte == end[-1]; });
   }
 
-  // What libjpeg cannot do, though the file may be right.
+  // Errors that say what libjpeg cannot do, though the file may be right.
   static bool is_limit(int code) {
     return code == JERR_SOF_UNSUPPORTED || code == JERR_BAD_PRECISION || code == JERR_ARITH_NOTIMPL ||
            code == JERR_NOTIMPL || code == JERR_NOT_COMPILED || code == JERR_COMPONENT_COUNT ||

@@ -19,9 +19,9 @@ struct Picture {
 // No picture may have more: a small file can state any size.
 inline constexpr std::uint64_t most_picture_pixels = std::uint64_t{64} << 20;
 
-// Whether the file begins like a picture that decode_picture may be able to read. 12 bytes are enough.
+// True if the file begins like a picture that decode_picture may be able to read. 12 bytes are enough.
 bool begins_like_picture(const std::uint8_t* bytes, std::size_t count);
-// Whether the name ends like a picture's: ".png", ".jpg" ..
+// True if the name ends like a picture's: ".png", ".jpg" ..
 bool named_like_picture(const std::string& name);
 
 // The first bytes decide the format. UserError, beginning with `name`, if the file is none of these, is damaged or cut

@@ -18,7 +18,7 @@ namespace longstride {
 namespace {
 
 constexpr std::size_t most_threads = 8;
-constexpr std::size_t most_bytes_waiting = std::size_t{64} << 20;  // of files, and of the pictures made of them
+constexpr std::size_t most_bytes_waiting = std::size_t{64} << 20;  // files, and the pictures made from them
 
 std::size_t cores() { return std::min(static_cast<std::size_t>(usable_processors()), most_threads); }
 

@@ -101,7 +101,7 @@ Picture resize(const Picture& picture, const Box& box, std::int64_t rows, std::i
                    "a part of {} to {} x {} to {} in a picture of {} x {}", box.left, box.right, box.top, box.bottom,
                    picture.columns, picture.rows);
   const std::vector<Taps> taps = taps_of(picture.rows, box.top, box.bottom, rows);
-  Rows needed = {picture.rows, 0};  // of a tall picture's crop, few
+  Rows needed = {picture.rows, 0};  // the rows to scale; few of a tall picture's, if it is cropped
   for (const Taps& row : taps) {
     needed.first = std::min(needed.first, row.first);
     needed.end = std::max(needed.end, row.first + static_cast<std::int64_t>(row.weights.size()));

@@ -44,7 +44,7 @@ std::uint64_t size_of(std::uint64_t header) {
   return samples_of(header) / 8 * bits / rate + padded;
 }
 
-// Whether there is a frame of this kind, and another one or the end of the file behind it.
+// True if there is a frame of this kind, and another one or the end of the file behind it.
 bool is_followed_frame(BlobWindow& file, std::uint64_t at, std::uint64_t first) {
   const std::uint64_t header = mpeg_header_at(file, at), size = size_of(header);
   return same_mpeg_kind(header, first) && size > 0 &&

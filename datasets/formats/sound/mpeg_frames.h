@@ -7,12 +7,12 @@ namespace longstride {
 
 // The four bytes at `at`; 0 at the end of the file.
 std::uint64_t mpeg_header_at(BlobWindow& file, std::uint64_t at);
-// Whether two headers agree in version, layer and sampling rate, as all of a file do.
+// True if two headers agree in version, layer and sampling rate, as all of a file do.
 bool same_mpeg_kind(std::uint64_t a, std::uint64_t b);
 
-// Whether the bytes at `start` could be a frame of MPEG audio, which begins with eleven ones.
+// True if the bytes at `start` could be a frame of MPEG audio, which begins with eleven ones.
 bool begins_like_mpeg(BlobWindow& file, std::uint64_t start);
-// Whether a frame of the same kind follows, of layer I at once and of others within 64 KiB. None does in text whose
+// True if a frame of the same kind follows, in layer I at once and in others within 64 KiB. None does in text whose
 // byte order mark looks like a frame.
 bool has_mpeg_frames(BlobWindow& file, std::uint64_t start);
 

@@ -29,7 +29,7 @@ constexpr ChecksumTable make_table() {
   return table;
 }
 
-// Of a page, with zeros in place of its own checksum.
+// The checksum of a page, with zeros in place of its own.
 std::uint32_t checksum_of(std::string_view page) {
   static constexpr ChecksumTable table = make_table();
   std::uint32_t sum = 0;
@@ -53,7 +53,7 @@ class PageWalk {
   }
 
  private:
-  // Whether it is the last one; moves to the next one.
+  // Checks a page and moves to the next one. Returns true if the page is the last one.
   bool check_page() {
     const std::string_view page = whole_page();
     if (number_of(page.substr(checksum_at, 4), false) != checksum_of(page)) throw damaged(at_, "its checksum differs");

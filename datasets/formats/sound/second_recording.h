@@ -5,7 +5,7 @@
 
 namespace longstride {
 
-// What is wrong with a file whose second recording begins at `at`.
+// The refusal of a file whose second recording begins at `at`.
 UserError several_recordings(const Blob& blob, std::uint64_t at);
 
 // UserError if a FLAC or MP3 file that begins at `start` is followed by another one that states its length.

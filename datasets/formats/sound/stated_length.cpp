@@ -55,7 +55,7 @@ class StatedLength {
   static constexpr std::uint64_t unknown = 0xFFFFFFFF;
   static constexpr std::uint64_t long_unknown = ~std::uint64_t{0};
 
-  // What programs write that cannot know a length, because they write to a pipe, with or without the header's own.
+  // True for a size that a program writes to a pipe, where it cannot know it, with or without the header's own.
   static bool is_placeholder(std::uint64_t size) {
     constexpr std::uint64_t most_header = 128;
     for (const std::uint64_t written : {std::uint64_t{0x7FFFF000}, std::uint64_t{0x7FFFFF00}, std::uint64_t{0x80000000},
@@ -123,7 +123,7 @@ class StatedLength {
     check_rest(layout, chunk);
   }
 
-  // Whether there is more at the end of a RIFF file than another chunk, and not more than 32 bits count.
+  // True if the end of a RIFF file holds more than another chunk, and not more than 32 bits count.
   bool holds_samples(std::uint64_t at) {
     const std::string_view header = file_.at(start_ + at, 8);
     if (header.size() < 8 || left_ - at >= unknown) return false;

@@ -34,7 +34,7 @@ class ZipDirectory {
   }
 
  private:
-  // Its place and the number of its entries. What precedes the archive, as in one that unpacks itself, shifts it.
+  // Finds the directory and counts its entries. Bytes before the archive shift it, as in one that unpacks itself.
   void find() {
     constexpr std::uint64_t longest_comment = 0xFFFF;
     const std::uint64_t size = blob_.size(), least = size - std::min(size, longest_comment + end_size);
@@ -66,7 +66,7 @@ class ZipDirectory {
     throw damaged("the end of its directory is not where it says");
   }
 
-  // Whether the next entry is a file with content. Compares its name with that in the file's own header.
+  // True if the next entry is a file with content. Compares its name with that in the file's own header.
   bool next_has_content() {
     const std::string entry(window_.at(at_, entry_size));
     if (entry.size() < entry_size || !entry.starts_with(entry_mark))

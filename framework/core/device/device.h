@@ -21,7 +21,7 @@ constexpr std::size_t library_workspace_bytes(Device device) {
   return device == Device::cuda ? std::size_t{32} << 20 : 0;
 }
 
-// Whether this program was built with CUDA at all. It may still find no GPU.
+// True if this program was built with CUDA at all. It may still find no GPU.
 bool built_with_cuda();
 // Number of GPUs that this process may use; 0 without CUDA, driver or GPU. Never throws.
 int device_count();
@@ -31,7 +31,7 @@ struct DeviceInfo {
   int major = 0, minor = 0;
   std::size_t total_bytes = 0, free_bytes = 0;
 };
-DeviceInfo device_info();  // of the GPU that this thread uses, by default the first
+DeviceInfo device_info();  // the GPU that this thread uses, by default the first
 inline std::optional<DeviceInfo> gpu_info(Device device) {
   return device == Device::cuda ? std::optional(device_info()) : std::nullopt;
 }
@@ -39,7 +39,7 @@ inline std::optional<DeviceInfo> gpu_info(Device device) {
 // Selects the GPU that this thread uses from now on. Every thread that puts work on a GPU must call it.
 void use_device(int number);
 int used_device();
-std::string device_identity();        // of the GPU that this thread uses; unique across hosts
+std::string device_identity();        // name of the GPU that this thread uses; unique across hosts
 std::string device_links(int count);  // how the first `count` GPUs are connected, e.g. "NVLink"
 
 }  // namespace longstride

@@ -17,7 +17,7 @@ void copy_to_device(void* device, const void* host, std::size_t bytes, void* str
 void copy_to_host(void* host, const void* device, std::size_t bytes, void* stream);
 void zero(void* memory, std::size_t bytes, void* stream);
 
-Handle make_stream();  // its deleter waits for its work
+Handle make_stream();  // the deleter waits for the stream's work
 void synchronize(void* stream);
 
 Handle make_event();

@@ -1,5 +1,5 @@
-// What the host allows this process: memory and processors, by the system, by control groups (a container, a batch job)
-// of either version, and by limits of the process (ulimit).
+// Limits of this process on its host: memory and processors, by the system, by control groups (a container, a batch
+// job) of either version, and by limits of the process (ulimit).
 #pragma once
 #include <cstdint>
 #include <optional>

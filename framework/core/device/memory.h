@@ -32,7 +32,7 @@ class Block {
 // itself where they share memory, otherwise pinned memory that send() and fetch() copy.
 class HostSide {
  public:
-  HostSide(Device device, std::size_t bytes)  // of the largest tensor
+  HostSide(Device device, std::size_t bytes)  // bytes: size of the largest tensor
       : pinned_(bytes_of(device, bytes) > 0 ? Block::host_side(device, bytes) : Block()) {}
   // Bytes that it allocates.
   static std::size_t bytes_of(Device device, std::size_t bytes) { return shares_host_memory(device) ? 0 : bytes; }

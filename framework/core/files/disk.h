@@ -1,5 +1,5 @@
-// What not every file system can do. exFAT and FAT have no hard links, network file systems cannot rename without
-// replacing, and buckets that are mounted as folders may lack both and flush nothing.
+// Operations that not every file system has. exFAT and FAT have no hard links, network file systems cannot rename
+// without replacing, and buckets that are mounted as folders may lack both and flush nothing.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,9 +13,9 @@ int flush_to_disk(int descriptor);
 // or has hard links; otherwise the name is looked for first.
 int rename_to_new(const std::string& from, const std::string& to);
 
-// What the file system of a folder lacks, tried with files that are removed again.
+// Operations that the file system of a folder lacks, tried with files that are removed again.
 struct DiskLimits {
-  std::vector<std::string> lacks;  // what we manage without: "hard links", "flushing of files" ...
+  std::vector<std::string> lacks;  // missing, though runs manage without: "hard links", "flushing of files" ...
   std::string folders;  // why no folder with files can be renamed, so that no checkpoint can be saved; or empty
 };
 DiskLimits limits_of_disk(const std::string& folder);

@@ -1,5 +1,5 @@
-// What a file is, judging by its first bytes, whatever its name: of the formats that hold no text, and of the notes
-// that stand in for a file, of which none is to be read as data by mistake.
+// Recognises files by their first bytes, whatever their names: formats that hold no text, and the notes that stand in
+// for a file, none of which may be read as data by mistake.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ enum class FormatFamily : std::uint8_t {
   encoding,  // text, but not in bytes of ASCII or UTF-8
   picture,
   sound,
-  unread_sound,  // that `prepare audio` cannot read
+  unread_sound,  // sound that `prepare audio` cannot read
   document,      // text in a format of its own
   other,         // tables, arrays, weights, programs ..
 };
@@ -30,11 +30,11 @@ inline constexpr std::size_t first_bytes = 512;  // enough to recognise every fo
 
 FileFormat format_of(std::string_view first);
 
-// What follows the name in a message: "begins like Parquet", "is a Git-LFS pointer ..".
+// The words that follow the name in a message: "begins like Parquet", "is a Git-LFS pointer ..".
 std::string begins_like(const FileFormat& format);
 // The same, and that it is no text.
 std::string described(const FileFormat& format);
-// What to do instead of reading it as text: "fetch the file with `git lfs pull`".
+// The remedy, instead of reading it as text: "fetch the file with `git lfs pull`".
 std::string remedy_of(const FileFormat& format);
 
 // UserError if the file is a pointer. Reads only files as short as pointers are.

@@ -27,7 +27,7 @@ std::string read_beginning(const std::string& path, std::uint64_t most);
 // longest_line was not written by this program: it is left out with all that follows. Returns its number, or 0.
 std::int64_t for_each_line(const std::string& path, const std::function<void(const std::string& line)>& each);
 
-// Whether next to nothing of a file is stored, and the rest is a hole, which reads as zeros. A gigabyte of it takes up
+// True if next to nothing of a file is stored, and the rest is a hole, which reads as zeros. A gigabyte of it takes up
 // no disk, but as long to read as any other.
 bool is_hollow(const std::string& path);
 

@@ -1,5 +1,5 @@
-// What an output path names. Links are followed: the file that they lead to is created or replaced, and the links stay.
-// A pipe, a terminal or another character device is a stream, which is written to and never replaced; so is
+// The target of an output path. Links are followed: the file that they lead to is created or replaced, and the links
+// stay. A pipe, a terminal or another character device is a stream, which is written to and never replaced; so is
 // /dev/stdout, wherever it leads. A directory, a socket and a disk are refused.
 #pragma once
 #include <string>
@@ -7,7 +7,7 @@
 namespace longstride {
 
 struct OutputPath {
-  std::string path;  // what the links lead to; it need not exist
+  std::string path;  // target of the links; it need not exist
   bool stream = false;
 };
 
@@ -15,7 +15,7 @@ struct OutputPath {
 OutputPath resolve_output(const std::string& path);
 // A descriptor for writing to a stream, which the caller closes. Waits for a pipe's reader, as a shell does.
 int open_stream(const OutputPath& output);
-// What the links at `path` lead to. UserError when they lead in a circle.
+// The target of the links at `path`. UserError when they lead in a circle.
 std::string follow_links(const std::string& path);
 
 }  // namespace longstride

@@ -45,7 +45,7 @@ void remove_quietly(const fs::path& path) {
   fs::remove_all(path, ignored);
 }
 
-// Whether a process on this host has ended. A zombie has, although it keeps its number until its parent asks for it.
+// True if a process on this host has ended. A zombie has, although it keeps its number until its parent asks for it.
 bool has_ended(pid_t process) {
   if (::kill(process, 0) != 0) return errno == ESRCH;
   std::ifstream file(fmt::format("/proc/{}/stat", process));

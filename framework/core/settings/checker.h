@@ -12,7 +12,7 @@ namespace longstride {
 class SettingsChecker {
  public:
   virtual ~SettingsChecker() = default;
-  // Whether these keys, their parents and their contents are free of mistakes. Call it before a check reads them, so
+  // True if these keys, their parents and their contents are free of mistakes. Call it before a check reads them, so
   // that no mistake is reported twice.
   virtual bool none_in(std::initializer_list<const char*> keys) const = 0;
   // Where the key is written: 2 with --set, 1 in the recipe, 0 in its base or nowhere. A higher one overrides a lower.

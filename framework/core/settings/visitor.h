@@ -42,7 +42,7 @@ class SettingsVisitor {
  public:
   virtual ~SettingsVisitor() = default;
 
-  // Whether values are read into what is visited; otherwise nothing in it may change.
+  // True if the visitor reads values into the settings; otherwise nothing in them may change.
   virtual bool reads() const = 0;
   // A map; visit() visits its keys. given: whether there is something to write. Reading visits a map that is there,
   // writing visits every map.

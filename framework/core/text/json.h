@@ -5,7 +5,7 @@
 
 namespace longstride {
 
-// Whether brackets are nested deeper than in anything that this program writes. The library parses any depth, but
+// True if brackets are nested deeper than in anything that this program writes. The library parses any depth, but
 // copies and prints a value by recursion, which exhausts the stack.
 bool nested_too_deep(std::string_view text);
 

@@ -9,7 +9,7 @@
 namespace longstride {
 
 std::string printable(std::string_view text);
-// Its beginning of at most `most` bytes, and "..." if there is more: for names in files that may hold anything.
+// The text's beginning of at most `most` bytes, and "..." if there is more: for names in files that may hold anything.
 std::string printable_beginning(std::string_view text, std::size_t most = 80);
 // The same as printable() for a message, which may contain a list: a line break stays if the next line is indented by
 // two spaces.

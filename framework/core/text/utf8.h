@@ -11,7 +11,7 @@ std::size_t utf8_length(std::string_view text, std::size_t at);
 // The code point of that character.
 char32_t utf8_code(std::string_view text, std::size_t at);
 
-// Whether the character at `at`, whose length utf8_length() has returned, is a control character: below U+0020 or from
+// True if the character at `at`, whose length utf8_length() has returned, is a control character: below U+0020 or from
 // U+007F to U+009F. This includes tabs and line ends.
 bool is_control(std::string_view text, std::size_t at);
 

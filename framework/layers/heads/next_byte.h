@@ -20,7 +20,7 @@ class NextByteHead {
   // Declares `name`.weight (vocabulary, width), unless the token table `tied` takes its place, and `name`.bias.
   NextByteHead(ParameterSet& parameters, const std::string& name, const NextByteConfig& config, Parameter* tied);
 
-  // What is asked of each position: (batch, positions); without weights each has 1.
+  // Targets and weights of the positions: (batch, positions); without weights each has 1.
   struct Asked {
     Tensor targets, weights;
   };

@@ -21,7 +21,7 @@ struct AttentionConfig final : MixerConfig {
   std::int64_t stride() const override { return pattern.stride; }
 };
 
-// Whether any part of the pattern reads a key of the recipe.
+// True if some part of the pattern reads a key of the recipe.
 using ReadsKey = bool (*)(kernels::PartKind);
 bool any_part(const kernels::PatternConfig& c, ReadsKey reads);
 

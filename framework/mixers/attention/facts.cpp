@@ -1,4 +1,4 @@
-// What a layer of attention with a pattern says of itself.
+// The answers of a layer of attention with a pattern: cost, weights of pairs, reach, slow shapes.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What layers of attention with one pattern share: its plans.
+// The plans that layers of attention with one pattern share.
 #pragma once
 #include <memory>
 

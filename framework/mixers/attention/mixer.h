@@ -16,10 +16,10 @@ namespace longstride {
 
 struct AttentionMixerConfig {
   std::int64_t width = 0, heads = 0, key_size = 0, value_size = 0;
-  double weight_deviation = 0;  // of W_qkv
-  double output_deviation = 0;  // of W_p
-  bool biased = true;           // whether W_qkv has a bias
-  bool output_biased = true;    // whether W_p has one
+  double weight_deviation = 0;  // deviation of W_qkv's initial values
+  double output_deviation = 0;  // deviation of W_p's initial values
+  bool biased = true;           // W_qkv has a bias
+  bool output_biased = true;    // W_p has a bias
   kernels::QueryKeyTransform transform;
   std::int64_t segment = 0;  // positions of a whole one
 };

@@ -9,9 +9,9 @@ namespace longstride {
 
 // The vectors T of distances. sinusoid: W_r R, where R_t has the sines and cosines of distance t (Dai et al. 2019).
 enum class DistanceTable : std::uint8_t { none, sinusoid, learned };
-// Which layers share the biases u and v.
+// Layers that share the biases u and v.
 enum class BiasSharing : std::uint8_t { none, layer, model };
-// What a row remembers where its stream starts: nothing, or zeros that receive weight.
+// A row's memory where its stream starts: nothing, or zeros that receive weight.
 enum class MemoryStart : std::uint8_t { empty, zeros };
 
 // A span per head, learned between 0 and 1 times `longest` (Sukhbaatar et al. 2019).
@@ -32,12 +32,12 @@ struct DistanceConfig {
   std::int64_t clamp = 0;  // only in evaluations: distances beyond it read its row of a learned table; 0: the last one
   std::int64_t longest_window = 0;  // only in evaluations: no layer's window is longer; 0: no limit
   BiasSharing biases = BiasSharing::layer;
-  std::vector<std::int64_t> window;    // of every layer, or one for all; empty: all
-  std::vector<std::int64_t> dilation;  // likewise, of the first `dilated_heads` heads; empty: none
+  std::vector<std::int64_t> window;    // each layer's window, or one for all; empty: all keys
+  std::vector<std::int64_t> dilation;  // likewise, the dilation of the first `dilated_heads` heads; empty: none
   std::int64_t dilated_heads = 0;
-  bool self = true;          // whether a position attends to itself
-  double dropout = 0;        // of probabilities
-  double table_dropout = 0;  // of a sinusoid's R, alike in all layers and for all rows
+  bool self = true;          // a position attends to itself
+  double dropout = 0;        // dropout rate of probabilities
+  double table_dropout = 0;  // dropout rate of a sinusoid's R, alike in all layers and for all rows
   LearnedSpans span;
 
   // A learned table's first row belongs to distance 1 where no position attends to itself.
@@ -75,7 +75,7 @@ struct MemoryConfig {
   std::int64_t compressed = 0;  // rows before the memory, made of what leaves it
   std::int64_t rate = 0;
   Compression compress = Compression::convolution;
-  double reconstruction = 1;  // what the attention-reconstruction loss is multiplied by
+  double reconstruction = 1;  // factor of the attention-reconstruction loss
 
   std::int64_t rows() const { return compressed + length; }
   bool learns_to_compress() const {

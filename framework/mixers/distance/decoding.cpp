@@ -40,7 +40,7 @@ std::unique_ptr<BranchCache> DistanceMixer::make_cache(Context& ctx, Scratch& me
   return cache;
 }
 
-// They are the same in every sequence, but are projected once for each, to take little memory.
+// Memories of zeros are the same in every sequence, but are projected once for each, to take little memory.
 void DistanceMixer::append_zeros(Context& ctx, const DistanceMixerCache& cache) const {
   const std::int64_t rows = config_.memory.length, kept = config_.memory.compressed;
   if (cache.plan->stream.before == 0) return;

@@ -1,4 +1,4 @@
-// What a layer of distance attention says of itself.
+// The answers of a layer of distance attention: cost, weights of pairs, reach, slow shapes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -111,7 +111,7 @@ std::int64_t DistanceMixer::remembered_positions() const {
   return config_.memory.length + config_.memory.rate * config_.memory.compressed;
 }
 
-// Which rows are the most used depends on all that were compressed before them.
+// The rows that are most used depend on all that were compressed before them.
 bool DistanceMixer::remembers_without_end() const {
   return config_.memory.compressed > 0 && config_.memory.compress == Compression::most_used;
 }

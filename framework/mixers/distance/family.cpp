@@ -5,7 +5,7 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t most_layers = 4096;  // of a model (ranges::layers)
+constexpr std::int64_t most_layers = 4096;  // layers of a model (ranges::layers)
 constexpr const char *span_loss = "span", *reconstruction_loss = "reconstruction";
 
 }  // namespace

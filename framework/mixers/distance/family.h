@@ -1,5 +1,5 @@
-// What the layers of a model with distance attention share: parameters of the distances, the count of what rows
-// remember, and the windows.
+// State that the layers of a model with distance attention share: parameters of the distances, the count of remembered
+// positions, and the windows.
 #pragma once
 #include <memory>
 #include <string>

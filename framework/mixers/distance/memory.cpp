@@ -7,7 +7,7 @@
 namespace longstride {
 namespace {
 
-// Whether a segment of this length is the last of its stream.
+// True if a segment of this length is the last of its stream.
 bool ends_stream(const MemoryConfig& config, std::int64_t positions) {
   return config.compressed > 0 && positions % config.rate != 0;
 }

@@ -1,7 +1,7 @@
-// What a layer remembers: the inputs of its attention at the last positions before the segment (Dai et al. 2019,
-// section 3.2; Sukhbaatar et al. 2019, section 3), and before them what earlier ones were compressed to (Rae et al.
-// 2020). They are states of the row (framework/core/state.h), no gradient passes through them, and they are projected
-// anew in every step. Inputs and what they are compressed to are of the compute type, and so are these states.
+// The memory of a layer: the inputs of its attention at the last positions before the segment (Dai et al. 2019, section
+// 3.2; Sukhbaatar et al. 2019, section 3), and before them the rows that earlier ones were compressed to (Rae et al.
+// 2020). They are states of the row (framework/core/state.h) and of the compute type. No gradient passes through them,
+// and they are projected anew in every step.
 //
 // A segment that cannot be compressed, because `rate` does not divide it, is the last of its stream: nothing is
 // remembered after it.

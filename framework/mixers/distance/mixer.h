@@ -20,20 +20,20 @@ namespace longstride {
 struct DistanceMixerConfig {
   DistanceShape shape;
   std::int64_t value_size = 0;
-  double output_deviation = 0;    // of W_p
-  double compress_deviation = 0;  // of the compression's weight
-  bool biased = true;             // whether W_qkv has a bias
-  bool output_biased = true;      // whether W_p has one
+  double output_deviation = 0;    // deviation of W_p's initial values
+  double compress_deviation = 0;  // likewise, the compression's weight
+  bool biased = true;             // W_qkv has a bias
+  bool output_biased = true;      // W_p has a bias
   kernels::QueryKeyTransform transform;
   DistanceConfig distance;
   MemoryConfig memory;
   std::int64_t layer = 0;
   std::uint32_t dropout_layer = 0;  // a number of its own in the model, for the dropout of probabilities
-  std::int64_t span_loss = 0, reconstruction_loss = 0;  // their indices among the auxiliary losses
+  std::int64_t span_loss = 0, reconstruction_loss = 0;  // indices among the auxiliary losses
   std::int64_t segment = 0;                             // positions of a whole one, which generation follows
 };
 
-// What generation keeps for a compressed memory; absent where the stream is too short to need it.
+// Tensors that generation keeps for a compressed memory; absent where the stream is too short to need it.
 struct CompressedCache {
   Tensor inputs;     // (batch, memory + segment, width): that of position p is in row p mod (memory + segment)
   Tensor queries;    // (batch, segment, heads key size), if usage is read: that of position p is in row p mod segment
@@ -97,10 +97,10 @@ class DistanceMixer final : public Mixer {
   std::vector<MixerBench> bench(Context& ctx, Scratch& scratch, std::int64_t batch,
                                 std::int64_t positions) const override;
 
-  // Which pairs a segment of `positions` sees, and with what weight: scores without values. `spans` (heads) are shares
+  // The pairs that a segment of `positions` sees, with their weights: scores without values. `spans` (heads) are shares
   // of the longest, in host memory; absent: as if spans hid nothing.
   kernels::DistanceScores mask(std::int64_t positions, const Tensor& spans = {}) const;
-  // What scores of a segment of `positions` are computed from: tensors without data.
+  // Tensors without data that give the shapes of the scores of a segment of `positions`.
   kernels::DistanceScores shapes(std::int64_t positions) const;
   void show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
                           const SeeProbabilities& see) const override;
@@ -108,13 +108,13 @@ class DistanceMixer final : public Mixer {
   void add_parameter_losses(Context& ctx) const override;
 
  private:
-  std::vector<float> shares_of(double span) const;  // of every head, from positions; empty: they learn no spans
-  // That of a whole segment, with these spans.
+  std::vector<float> shares_of(double span) const;  // each head's share, from positions; empty: they learn no spans
+  // The mask of a whole segment, with these spans.
   kernels::DistanceScores mask_with(std::vector<float>& shares) const;
   double compressor_parameters() const;
   double learning_flops(double positions) const;  // per sequence, of a compression that learns
-  // What attention reads: q (batch, seq, heads key size) of the segment, kv (batch, rows + seq, heads (key size + value
-  // size)) of all positions.
+  // The operands of attention: q (batch, seq, heads key size) of the segment, kv (batch, rows + seq, heads (key size +
+  // value size)) of all positions.
   struct Projected {
     Tensor q, kv;
   };
@@ -123,7 +123,7 @@ class DistanceMixer final : public Mixer {
   };
   // Everything that a forward pass makes; backward takes it from the tape.
   struct Saved {
-    Tensor joined;          // what the projections read
+    Tensor joined;          // input of the projections
     Projected projected;    // as the products give them
     Projected transformed;  // as attention takes them: `kv` holds keys alone; the same as projected without a transform
     Tensor table;
@@ -133,10 +133,10 @@ class DistanceMixer final : public Mixer {
   Saved before_attention(Context& ctx, const Tensor& normed, Scratch& scratch, Tape* tape) const;
   void forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape, Tape* kept_on,
                     Attended known) const;
-  // Whether rows of the memory that a head does not look back to are left without its key, value and gradient: they may
-  // hold anything, and nothing may sum over them (kernels/span_projection). What compresses evicted rows reads all.
+  // True if rows of the memory that a head does not look back to are left without its key, value and gradient: they may
+  // hold anything, and nothing may sum over them (kernels/span_projection). Compression reads all evicted rows.
   bool skips_rows() const { return memory_.rows() > 0 && config_.memory.compressed == 0; }
-  // Which rows heads look back to.
+  // The rows that heads look back to.
   kernels::DistanceScores read(const Projected& projected) const;
   // Rows at the beginning of the memory that no head looks back to. Counted on the CPU; on a GPU spans are in its own
   // memory, and row by row operations take all rows.
@@ -166,7 +166,7 @@ class DistanceMixer final : public Mixer {
   // The gradients of the segment and of W_qkv with its bias.
   void backward_projections(Context& ctx, const Tensor& segment, const Tensor& joined, const Projected& gradients,
                             const Tensor& dsegment) const;
-  // What the next step remembers.
+  // Writes the memory of the next step.
   void remember(Context& ctx, const Saved& made) const;
   // The attention that every position received: (batch, rows + seq, heads), the sums of probabilities over queries.
   Tensor received(Context& ctx, const Saved& made, const Tensor& first_key, Scratch& scratch) const;
@@ -175,7 +175,7 @@ class DistanceMixer final : public Mixer {
   Tensor bias_of(const Tensor& bias, std::int64_t begin, std::int64_t end) const {
     return bias.given() ? bias.slice(0, begin, end) : Tensor{};
   }
-  // Which pairs are allowed, without values.
+  // The pairs that are allowed, without values.
   kernels::DistanceScores visible(const Tensor& q, const Tensor& k) const;
   void add_span(kernels::DistanceScores& scores, const Tensor& spans) const;
   kernels::DistanceScores scores(const Context& ctx, const Saved& in, const Tensor& first_key) const;

@@ -7,7 +7,7 @@
 namespace longstride {
 namespace {
 
-using Rows = std::vector<std::int64_t>;  // of every key row, the earliest position that layers below read for it
+using Rows = std::vector<std::int64_t>;  // for every key row, the earliest position that layers below read for it
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -18,14 +18,14 @@ std::int64_t earliest_of_compressed(const Reach& below, const MemoryConfig& memo
   switch (memory.compress) {
     case Compression::dilated:
       return below.earliest_of(first + row, results, memory.rate);
-    case Compression::most_used:  // which ones stay depends on the text, but they stay in order
+    case Compression::most_used:  // the kept rows depend on the text, but stay in order
       return below.earliest_of(first + row, 1, below.segment() - results + 1);
     default:
       return below.earliest_of(first + row * memory.rate, 1, memory.rate);
   }
 }
 
-// Of [compressed memory | memory | segment].
+// The rows of [compressed memory | memory | segment].
 Rows rows_read(const Reach& below, const MemoryConfig& memory) {
   Rows out;
   for (std::int64_t r = 0; r < memory.compressed; ++r) {

@@ -34,7 +34,7 @@ const Choices<Compression>& compressions() {
   return names;
 }
 
-// What is wrong with numbers of positions, one for all layers or one for each; empty: nothing.
+// The fault of numbers of positions, one for all layers or one for each; empty: none.
 std::string problem_of_layers(const std::vector<std::int64_t>& values, std::int64_t layers) {
   if (values.size() > 1 && std::ssize(values) != layers)
     return fmt::format("has {} values, but must have one for all layers or one for each of model.layers, {}",

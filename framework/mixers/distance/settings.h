@@ -11,7 +11,7 @@
 namespace longstride {
 
 constexpr std::int64_t longest_memory = 1 << 23;       // positions
-constexpr std::int64_t most_key_rows = (1 << 24) - 1;  // of memory and segment, which kernels/distance_attention takes
+constexpr std::int64_t most_key_rows = (1 << 24) - 1;  // memory and segment, as kernels/distance_attention takes
 
 struct DistanceSettings final : MixerConfig {
   DistanceConfig distance;

@@ -1,4 +1,4 @@
-// What a score takes from the distance of its pair: the vectors T and the biases u and v of
+// The part of a score that depends on the distance of its pair: the vectors T and the biases u and v of
 //   score = scale [(q + u) . k + (q + v) . T[distance]]   (Dai et al. 2019, section 3.3; Sukhbaatar et al. 2019, Eq. 3)
 #pragma once
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace longstride {
 
 struct DistanceShape {
   std::int64_t width = 0, heads = 0, key_size = 0;
-  double deviation = 0, table_deviation = 0;  // of matrices, and of learned tables; biases start at 0
+  double deviation = 0, table_deviation = 0;  // initial values of matrices, and of learned tables; biases start at 0
 };
 
 // The parameters that all layers share; null where a layer has its own, or none.
@@ -36,7 +36,7 @@ class DistanceTerm {
   // T of the distances among `keys` positions: (distances, heads or 1, key size) of the compute type, on the tape or in
   // scratch; absent without a table.
   Tensor table(Context& ctx, std::int64_t keys, Scratch& scratch, Tape* tape) const;
-  // That of table(), without data.
+  // The shape of table(), without data.
   Tensor table_shape(std::int64_t keys) const;
   // Where the gradient of T is to be added: memory of the exact type, which may be the parameter's own.
   Tensor gradient_for(Context& ctx, const Tensor& table, Scratch& scratch) const;

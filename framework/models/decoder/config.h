@@ -13,8 +13,8 @@
 
 namespace longstride {
 
-// What the position tables are indexed by: the attention pattern (row = floor(i / stride), column = i mod
-// stride), or the data itself (images: row, column, channel); or no tables at all.
+// Indices of the position tables: the attention pattern's (row = floor(i / stride), column = i mod stride), or the data
+// itself (images: row, column, channel); or no tables at all.
 enum class Positions : std::uint8_t { attention, data, none };
 
 struct DecoderConfig : ModelConfig, BlockForm {
@@ -23,7 +23,7 @@ struct DecoderConfig : ModelConfig, BlockForm {
   double embedding_dropout = 0;  // dropout rate of the first residual stream
   double output_dropout = 0;     // dropout rate of what the head reads
   Positions positions = Positions::attention;
-  // Which layers have which mixer: a list, or its short form with one entry, `attention` or `distance` with `memory`.
+  // The mixers of layers: a list, or its short form with one entry, `attention` or `distance` with `memory`.
   std::vector<MixerEntry> mixers;  // empty: the short form
   bool attention_given = false;    // in the recipe; otherwise `distance` or `mixers` is
   kernels::PatternConfig attention;
@@ -43,7 +43,7 @@ struct DecoderConfig : ModelConfig, BlockForm {
   bool output_bias = false;
   bool embedding_scale = false;  // tokens' embeddings and the start vector times sqrt(width)
 
-  // Whether a block, embedding and output are the Sparse Transformer's, but for the tie.
+  // True if block, embedding and output are the Sparse Transformer's, but for the tie.
   bool has_default_form() const {
     return norm == NormOrder::pre && activation == kernels::Activation::sigmoid_gelu && attention_bias &&
            feed_forward_bias && !output_bias && !embedding_scale;
@@ -52,7 +52,7 @@ struct DecoderConfig : ModelConfig, BlockForm {
   // In schema.cpp.
   const char* kind() const override { return kind_name; }
   std::unique_ptr<Model> make_model() const override;
-  // What the layers share, and what makes them.
+  // The state that layers share, and the maker of layers.
   std::unique_ptr<MixerFamily> make_mixers(ParameterSet& parameters, StateSet& states) const;
   void visit(SettingsVisitor& v) override;
   void check(SettingsChecker& check, std::int64_t sequence_ranks) const override;

@@ -107,7 +107,7 @@ EvaluatedMemory DecoderConfig::evaluated_memory() const {
   return out;
 }
 
-// What one mixer cannot have is no mistake while another can.
+// A setting that one mixer cannot have is no mistake while another can.
 std::shared_ptr<ModelConfig> DecoderConfig::with_memory(const EvaluatedMemory& changed) const {
   auto config = std::make_shared<DecoderConfig>(*this);
   const std::vector<WithDistance> all = config->with_distances();

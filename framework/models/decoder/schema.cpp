@@ -258,7 +258,7 @@ void DecoderConfig::check_training(SettingsChecker& check) const {
     DistanceSettings(distance, memory).check_training({check, "model.distance", "model.memory", form});
 }
 
-// Of the first mixer that has windows, or else why none has.
+// The problem of the first mixer that has windows, or else why none has.
 std::string DecoderConfig::problem_of_windows(const std::vector<std::int64_t>& of_layers) const {
   std::string problem;
   for (const MixerEntry& entry : entries())

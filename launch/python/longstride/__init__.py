@@ -38,7 +38,7 @@ def _register():
     try:
         for name in ("attention", "distance_attention"):
             importlib.import_module(_where[name], __name__)
-    except Exception:  # of a library or PyTorch that lacks something, which the first use of a name says
+    except Exception:  # a library or PyTorch lacks something, which the first use of a name says
         pass
 
 

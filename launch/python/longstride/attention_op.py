@@ -97,7 +97,7 @@ _functorch = torch._C._functorch
 _innermost_transform = _functorch.peek_interpreter_stack
 _is_wrapped = _functorch.is_functorch_wrapped_tensor  # even by a transform that has ended
 _is_profiled = torch._C._autograd._profiler_enabled
-# Of the batches of torch.autograd.grad(is_grads_batched=True), which are not functorch's.
+# True for a batch of torch.autograd.grad(is_grads_batched=True), which is not functorch's.
 _is_batched = getattr(_functorch, "is_legacy_batchedtensor", None) or (
     lambda x: torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Batched))
 

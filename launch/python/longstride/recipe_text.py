@@ -4,7 +4,7 @@ import re
 from .model.keys import UserError
 
 MOST_CHARACTERS, MOST_VALUES, DEEPEST = 1 << 20, 10000, 16
-# What is not text, by type: how it is written, and its first characters.
+# Scalars that are no text, by type: how they are written, and their first characters.
 TYPES = {"null": (r"~|null|", ["~", "n", ""]), "bool": (r"true|false", list("tf")),
          "int": (r"[-+]?(0|[1-9][0-9]*)", list("-+0123456789")),
          "float": (r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", list("-+.0123456789"))}

@@ -71,7 +71,7 @@ def settings_of(recipe, step, where):
             raise UserError(f"{where}: data.context is {context}, but must be 3 x size x size, the bytes of a picture")
         picture = (side, side, 3)
     if isinstance(model, dict):
-        model.pop("recompute", None)  # what training stores, not what it computes
+        model.pop("recompute", None)  # says what training stores, not what the model computes
         for key in {"context", "picture"} & set(model):
             raise UserError(f"{where}: unknown key '{key}' in model")
         model.update(context=context, picture=picture)

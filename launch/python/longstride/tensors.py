@@ -219,6 +219,6 @@ def write_tensors(path, tensors, metadata):
         file.flush()
         try:
             os.fsync(file.fileno())
-        except OSError as error:  # of a disk that cannot flush, such as a mounted bucket
+        except OSError as error:  # a disk that cannot flush, such as a mounted bucket
             if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
                 raise

@@ -236,7 +236,7 @@ TEST(Archives, RefuseAnNpzWithinThatLostAnArray) {
   Bytes npz = make_archive({{"data.npy", npy}, {"mirror.npy", npy}}, "zip");
   put_file(folder / "whole.tar", make_archive({{"a.npz", npz}}, "ustar"));
   train_of(config_of({folder / "whole.tar"}), folder);
-  npz[2] ^= 1;  // of the mark of the first file's header
+  npz[2] ^= 1;  // damages the mark of the first file's header
   put_file(folder / "a.tar", make_archive({{"a.npz", npz}}, "ustar"));
   expect_user_error([&] { prepare_images(config_of({folder / "a.tar"}), to(folder / "y.h5")); }, "a.tar:a.npz: is ");
 }

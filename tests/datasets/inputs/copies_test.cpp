@@ -43,7 +43,7 @@ TEST(CopiesOfText, GoWhereTheFirstGoes) {
   const Folder folder;
   for (int i = 0; i < 10; ++i)
     put_file(folder / fmt::format("in/{}.txt", i), words(1000, static_cast<std::uint64_t>(i)));
-  put_file(folder / "in/9.txt", words(1000, 0));  // of 0.txt, and so from train in test
+  put_file(folder / "in/9.txt", words(1000, 0));  // a copy of 0.txt, and so from train in test
   put_file(folder / "in/b.txt", words(1000, 0));
   Notes said;
   prepare_bytes({{folder / "in"}, "0.7,0.2,0.1"}, said.to(folder / "x.h5"));

@@ -1,4 +1,4 @@
-// What is no text does not become text by mistake, and a note in place of a file is never taken for the file.
+// Files that are no text do not become text by mistake, and a note in place of a file is never taken for the file.
 #include "datasets/formats/byte_input.h"
 #include "datasets/prepare/prepare.h"
 #include "framework/core/files/first_bytes.h"

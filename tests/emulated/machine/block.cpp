@@ -48,7 +48,7 @@ struct Barrier {
 
 struct Meeting {
   unsigned arrived = 0, phase = 0;
-  std::array<Words, 32> words[2];  // of this phase, and of the one before, which some may still read
+  std::array<Words, 32> words[2];  // words of this phase, and of the one before, which some may still read
 };
 
 class Block {
@@ -203,7 +203,7 @@ void run_grid(Index3 blocks, Index3 threads, std::uint64_t seed, const std::func
     for (unsigned y = 0; y < blocks.y; ++y)
       for (unsigned x = 0; x < blocks.x; ++x) {
         forget_products();
-        // What earlier blocks left, at worst NaN in every type: a kernel that multiplies it by zero has a result of
+        // Earlier blocks leave anything, at worst NaN in every type, and a kernel that multiplies it by zero returns
         // NaN.
         std::memset(longstride_emulated_shared_memory, 0xFF, sizeof(longstride_emulated_shared_memory));
         Block block({x, y, z}, threads, seed * 1000003 + (z * blocks.y + y) * blocks.x + x, kernel);

@@ -18,7 +18,7 @@ struct Index3 {
 // seed: of the order of events.
 void run_grid(Index3 blocks, Index3 threads, std::uint64_t seed, const std::function<void()>& kernel);
 
-// Of the running thread, whose number in its block is x + y times the block's width.
+// Index of the running thread, whose number in its block is x + y times the block's width.
 Index3 thread_index();
 Index3 block_index();
 unsigned block_threads();

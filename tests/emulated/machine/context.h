@@ -11,8 +11,8 @@ namespace longstride::emulated {
 
 class Context {
  public:
-  Context() = default;                // of who runs the threads
-  explicit Context(void (*begin)());  // of a thread, which must not return
+  Context() = default;                // context of the loop that runs the threads
+  explicit Context(void (*begin)());  // context of a thread, which must not return
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
@@ -26,7 +26,7 @@ class Context {
   std::unique_ptr<char[]> stack_;
   void (*begin_)() = nullptr;
 #if defined(__x86_64__)
-  void* top_ = nullptr;  // of the stack, where it is left
+  void* top_ = nullptr;  // top of the stack, where it is left
 #else
   ucontext_t place_ = {};
 #endif

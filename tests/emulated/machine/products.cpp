@@ -22,7 +22,7 @@ struct Warpgroup {
 };
 struct Thread {
   std::uint64_t started = 0;
-  std::deque<std::uint64_t> groups;  // of each open group, the number of products started by its end
+  std::deque<std::uint64_t> groups;  // for each open group, the number of products started by its end
 };
 std::map<unsigned, Warpgroup> warpgroups;
 std::map<unsigned, Thread> threads;

@@ -6,7 +6,7 @@
 
 namespace longstride::emulated {
 
-// What one thread brings: its accumulator, and its part of the left operand or that operand's descriptor.
+// One thread's share of a product: its accumulator, and its part of the left operand or that operand's descriptor.
 struct Share {
   float* d;
   std::uint32_t a[4];

@@ -1,5 +1,5 @@
-// What becomes of rows that leave a layer's memory: every `rate` of them become one row of the compressed memory
-// (Rae et al. 2020, Compressive Transformer, section 3.2). With E the n rows that leave, one after another:
+// Compression of rows that leave a layer's memory: every `rate` of them become one row of the compressed memory (Rae et
+// al. 2020, Compressive Transformer, section 3.2). With E the n rows that leave, one after another:
 //   mean, max     row r: the mean or the largest, element by element, of E[r rate .. (r + 1) rate - 1]
 //   convolution   W [E[r rate]; ..; E[(r + 1) rate - 1]], without a bias
 //   dilated       W [E[r]; E[r + n / rate]; E[r + 2 n / rate]; ..]

@@ -96,7 +96,7 @@ void DistanceMixer::append_compressed(Context& ctx, const DistanceMixerCache& ca
 // training: (batch, segment, heads).
 Tensor DistanceMixer::received_while_decoding(Context& ctx, const DistanceMixerCache& cache, std::int64_t position,
                                               Scratch& scratch) const {
-  constexpr std::int64_t elements = 8;  // of values, which do not matter: lse depends on queries and keys alone
+  constexpr std::int64_t elements = 8;  // size of values, which do not matter: lse depends on queries and keys alone
   const std::int64_t segment = config_.segment, heads = config_.shape.heads, size = config_.shape.key_size;
   const std::int64_t first = kernels::SeenPositions(cache.plan->stream).first(position - segment),
                      all = position - first, batch = cache.rows.keys.size(0);

@@ -13,7 +13,7 @@ struct Reconstruction {
   Tensor keys, values;          // (batch, m, heads, key size or value size)
   Tensor dkeys, dvalues;        // like keys, values: written
   Tensor total;                 // (1) f64, to which the loss is added
-  double scale = 1;             // what the loss is multiplied by
+  double scale = 1;             // factor of the loss
   Tensor first_key = {};        // (batch) i32: a row of the batch where it exceeds `last` has hidden rows and counts 0
   std::int64_t last = 0;
 };

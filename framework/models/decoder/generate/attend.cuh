@@ -13,7 +13,7 @@ namespace longstride::generation {
 constexpr int most_value_columns = 128;
 
 struct HeadEntry {
-  std::int64_t first_row;  // of the head's first ring; the geometry's rows count from it
+  std::int64_t first_row;  // first row of the head's first ring; the geometry's rows count from it
   std::int32_t geometry;
 };
 
@@ -29,7 +29,7 @@ struct GenerationHeads {
   __host__ __device__ int unit_words() const { return value_size + 2; }
 };
 
-// What a unit (sequence, head, split) reads at a position in all layers of one plan. Computed once per position.
+// The keys that a unit (sequence, head, split) reads at a position in all layers of one plan; made once per position.
 struct KeyPlan {
   KeyLine lines[HeadGeometry::most_parts];
   KeyRows rows[HeadGeometry::most_parts];  // for keys that are not on a line
@@ -262,7 +262,7 @@ __device__ inline void attend(const GenerationHeads& heads, const KeyPlan& plan,
     float mine = 0;
 #pragma unroll 4
     for (int key = lane; key < count; key += 32) mine += expf(stage.scores[key] - top);
-    total = total * shrink + mine;  // of this lane
+    total = total * shrink + mine;  // this lane's part
 #pragma unroll
     for (int e = 0; e < pack; ++e) sum[e] *= shrink;
 #pragma unroll 2

@@ -73,7 +73,7 @@ struct Cluster {
   int heads = 0;                     // per block
   int unit_warps = 0;                // warps that share the keys of a (sequence, head)
   int key_slots = 0, slot_keys = 0;  // chunks of keys that a warp holds at once; keys per chunk
-  int stages = 0;                    // of the ring
+  int stages = 0;                    // stages in the ring
   // Byte offsets in shared memory.
   int ring = 0, biases = 0, stream = 0, normed = 0, mixed = 0, inner = 0, deltas = 0, logits = 0, partials = 0,
       norm_parts = 0, parts = 0, query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, key_shares = 0, entries = 0,

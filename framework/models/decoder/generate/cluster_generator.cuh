@@ -486,8 +486,8 @@ class ClusterGenerator {
   KeyRing<T> keys_;
   RingSlot biases_turn_;
   std::uint32_t peers_[2];                           // shared memory of blocks lane / 4 and lane / 4 + 8
-  RingSlot ring_;                                    // of the ring's next stage
-  std::uint32_t parity_ = 0, positions_parity_ = 0;  // of the layers' messages, and of the logits
+  RingSlot ring_;                                    // the ring's next stage
+  std::uint32_t parity_ = 0, positions_parity_ = 0;  // parities of the layers' messages, and of the logits
   int rank_, first_, count_;
   int unit_, slice_;  // the (sequence, head) of the block whose keys this warp attends to, and its share of them
 };

@@ -21,8 +21,8 @@ using namespace kernels;
 struct ModelShape {
   std::int64_t layers = 0, width = 0, heads = 0, key_size = 0, value_size = 0, inner = 0, vocabulary = 0;
   std::int64_t batch = 0;
-  Dtype dtype = Dtype::f32;     // of weights, cache and the inputs of products; sums and the residual stream are f32
-  QueryKeyTransform transform;  // of queries and keys; the cache holds transformed keys
+  Dtype dtype = Dtype::f32;     // weights, cache and the inputs of products; sums and the residual stream are f32
+  QueryKeyTransform transform;  // transform of queries and keys; the cache holds transformed keys
   std::vector<std::shared_ptr<const DecodePlan>> plans;  // one per layer
 };
 
@@ -51,7 +51,7 @@ struct Args {
   std::int64_t first = 0, count = 0;  // positions; from 0 on, in order, each once
 };
 
-// Whether the kernel supports this model on this GPU. False without a GPU.
+// True if the kernel supports this model on this GPU. False without a GPU.
 bool supports(const ModelShape&);
 // Bytes of device memory for the packed weights and for what blocks exchange.
 std::size_t generator_bytes(const ModelShape&);

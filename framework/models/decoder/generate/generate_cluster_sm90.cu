@@ -60,7 +60,7 @@ int clusters_at_once(Dtype dtype, int size, std::int64_t shared_bytes) {
 
 bool divides(const PackedMatrix& m, int size) { return m.tiles % size == 0; }
 
-// Whether parts of tiles fill stages.
+// True if parts of tiles fill stages.
 bool in_parts(const PackedMatrix& m) {
   return m.depth % blocks_at_once == 0 && std::has_single_bit(static_cast<unsigned>(m.depth));
 }
@@ -149,7 +149,7 @@ void lay_out(const GenerationProblem& p, Cluster& c) {
   c.logits = c.mixed + static_cast<int>(aligned(size * n * pitch_of<T>(mixed)));
   c.partials = c.sums = take(word * cluster_warps * std::max(32, dv + 4));
   c.norm_parts = take(static_cast<std::int64_t>(sizeof(NormPart)) * n * cluster_warps);
-  std::int64_t parts = 2 * cluster_warps;  // those of the two products whose tiles warps share
+  std::int64_t parts = 2 * cluster_warps;  // parts of the two products whose tiles warps share
   for (const PackedMatrix* m : {&p.qkv, &p.feed_inner, &p.logits}) parts += m->tiles / c.size;
   c.parts = take(static_cast<std::int64_t>(sizeof(WorkPart)) * parts);
   c.query = take(word * units * dk);

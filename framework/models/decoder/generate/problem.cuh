@@ -126,10 +126,10 @@ template <class T>
 struct SharedLayout {
   float* stream;    // (batch, width): the residual stream
   T* vectors;       // (batch, pitch): the input of the product at hand
-  float* partials;  // of a product
+  float* partials;  // partial sums of a product
   float* norms[2];  // gain and bias: of attention (and the last), of feed-forward
   SharedStaging<T> stage;
-  MatrixShare* shares;  // of the five matrices
+  MatrixShare* shares;  // shares of the five matrices
   KeyPlan* key_plans;   // (rounds, plans)
   int* lists;           // (rounds, plans, keys at once): rows of the cache
   LayerEntry* entries;

@@ -11,7 +11,7 @@ PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary")
 KINDS = ("decoder", "sparse_transformer")  # two names of one kind
 ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
-WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary")  # what `merged` joins, one of each
+WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary")  # parts that `merged` joins, one of each
 KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
     "embedding_dropout", "inner_dropout", "output_dropout", "positions", "rotary_base", "query_key_norm", "init",

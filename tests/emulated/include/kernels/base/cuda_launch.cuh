@@ -19,7 +19,7 @@ inline int cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaStream_t) 
 }
 inline void check(int, const char*) {}
 
-inline constexpr std::size_t most_shared_bytes = 227 * 1024;  // of a block on Hopper
+inline constexpr std::size_t most_shared_bytes = 227 * 1024;  // a block's limit on Hopper
 
 struct Grid {
   dim3 blocks = 1;
