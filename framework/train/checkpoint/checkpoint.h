@@ -23,8 +23,7 @@
 #include <vector>
 
 #include "framework/comm/communicator.h"
-#include "framework/core/parameters.h"
-#include "framework/core/state.h"
+#include "framework/train/checkpoint/saved_tensors.h"
 
 namespace longstride {
 
@@ -57,31 +56,6 @@ struct CheckpointChoice {
   enum class Kind : std::uint8_t { last, best, step };
   Kind kind = Kind::last;
   std::int64_t step = 0;
-};
-
-// What this rank's rows remember, and which rows of the global batch they are.
-struct StateTensors {
-  const StateSet* states = nullptr;  // null: the model has none
-  RowStates rows = {};
-  std::int64_t first = 0, all = 0;  // of the global batch: this rank's first row, and how many there are
-};
-
-// What a checkpoint holds: flat buffers of parameters.flat_size() elements in the host's memory, which
-// Parameter::offset addresses. Padding between slices is neither written nor read.
-struct TrainingTensors {
-  const ParameterSet& parameters;
-  Tensor masters;
-  // Adam's first and second moments; for a matrix that Muon updates, its momentum and zeros; Adagrad's sum in v. What
-  // an optimizer does not have is absent.
-  Tensor m, v;
-  Tensor ema;  // absent: not used
-  // With a sharded optimizer, m, v and ema hold only these ranges, one after another. Empty: everything.
-  std::vector<FlatRange> moment_ranges = {};
-  Tensor factors = {};                          // Adafactor's moments; absent: not used
-  const ParameterSet* factor_layout = nullptr;  // where they are
-  StateTensors streams = {};
-
-  int moments() const { return (m.given() ? 1 : 0) + (v.given() ? 1 : 0); }  // as long as the weights
 };
 
 // Steps that have a checkpoint directory, ascending, whole or not; empty when there is none. UserError if the

@@ -23,17 +23,8 @@
 
 namespace longstride {
 
-// How many elements a checkpoint has.
-struct CheckpointSize {
-  std::int64_t flat_size = 0;  // of the weights, and of each of the following
-  bool average = false;
-  int moments = 2;
-  std::int64_t factors = 0;  // Adafactor's
-};
-
-// Host memory in bytes for the largest copy that any of `ranks` ranks makes, if all see the run's directory. `sharded`:
-// every rank has its own part of the optimizer's state.
-std::int64_t snapshot_bytes(int ranks, const CheckpointSize& size, bool sharded);
+// Host memory in bytes for the largest copy that any of `ranks` ranks makes, if all see the run's directory.
+std::int64_t snapshot_bytes(int ranks, const TrainingTensors& tensors);
 
 // Where checkpoints go.
 struct CheckpointPaths {
@@ -69,7 +60,6 @@ class CheckpointWriter {
   enum class Phase : std::uint8_t { idle, copying, writing, committing };
   void find_writers();
   void choose_share();
-  void choose_share_of_weights();
   void start(std::function<void()> work);
   void collect();
   void commit();

@@ -9,6 +9,7 @@
 #include "framework/core/device/memory.h"
 #include "framework/models/model.h"
 #include "framework/optim/optimizer.h"
+#include "framework/train/checkpoint/saved_tensors.h"
 #include "framework/train/step/memory_plan.h"
 
 namespace longstride {
@@ -51,6 +52,8 @@ class TrainingState {
     return batch.weights.given() ? 1 : static_cast<double>(shape.positions());
   }
 
+  // What a checkpoint holds, in place; with a sharded optimizer, only this rank's part.
+  TrainingTensors saved(Model& model, const TrainConfig& config, int rank) const;
   const MemoryPlan& sizes() const { return sizes_; }  // of all the above
   Arena& arena() { return arena_; }
   std::size_t bytes() const { return block_.bytes(); }

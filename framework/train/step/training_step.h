@@ -68,7 +68,7 @@ class TrainingStep {
   Context& context() { return ctx_; }
   const Queue& queue() const { return stream_; }
   // What a checkpoint holds, in place; with a sharded optimizer, only this rank's part.
-  TrainingTensors tensors() const;
+  TrainingTensors tensors() const { return state_.saved(model_, config_, comm_.rank()); }
   // Calls `f` with the same in host memory. With a sharded optimizer every rank must call it, and gets all parts.
   template <class F>
   void with_host_tensors(F&& f) {
@@ -84,8 +84,7 @@ class TrainingStep {
   void exchange_only(StepTimer* timer);
 
  private:
-  HostTensors host_tensors() const { return {model_.parameters(), state_, owned_, work_.sharded(), streams()}; }
-  StateTensors streams() const;
+  HostTensors host_tensors() const { return {state_, tensors()}; }
   void rehearse();
   void enter_stage();
 
@@ -106,7 +105,6 @@ class TrainingStep {
   StepWork work_;
   Graph graph_;
   Context ctx_;
-  const std::vector<FlatRange> owned_;  // ranges that this rank's optimizer updates
   std::int64_t step_ = 0, tokens_of_other_batches_ = 0;
   const Stage* stage_ = nullptr;                          // of the last step
   StepShape shape_;                                       // likewise
