@@ -55,7 +55,7 @@ void choose_gpu(Communicator& comm);
 // both.
 int count_nodes(Communicator& comm);
 std::string interconnect(Communicator& comm, Device device);
-// Whether all ranks are GPUs of one host, linked pairwise by NVLink.
+// True if all ranks are GPUs of one host, linked pairwise by NVLink.
 bool all_on_nvlink(Communicator& comm, Device device);
 
 }  // namespace longstride

@@ -1,9 +1,9 @@
-// What ranks say to each other when they fail.
+// Ranks that fail tell each other.
 #pragma once
 
 namespace longstride {
 
-// Whether this rank prints its failure. A mistake in a recipe occurs on every rank, so one of them is enough: rank 0,
+// True if this rank prints its failure. A mistake in a recipe occurs on every rank, so one of them is enough: rank 0,
 // or the smallest of those that fail. The others wait for its word; without one, each prints after `seconds`, or a
 // little later. True in a single process.
 bool reports_failure(double seconds);

@@ -197,7 +197,7 @@ class MpiCommunicator final : public Communicator {
 
 bool given(const char* variable) { return std::getenv(variable) != nullptr; }
 
-// Whether a launcher (Open MPI's or MPICH's mpirun, srun with a PMI plug-in) has started this process. Without one,
+// True if a launcher (Open MPI's or MPICH's mpirun, srun with a PMI plug-in) has started this process. Without one,
 // MPI_Init would start helper processes of its own, or fail.
 bool launched() {
   return given("OMPI_COMM_WORLD_SIZE") || given("PMIX_RANK") || given("PMI_RANK") || given("PMI_SIZE");
@@ -210,7 +210,7 @@ bool runs_mpi() {
   return initialised && !finalised;
 }
 
-constexpr int word_tag = 1;  // of the only messages between two ranks: the sender is about to print its failure
+constexpr int word_tag = 1;  // marks the only messages between two ranks: the sender is about to print its failure
 
 bool takes_word() {
   int arrived = 0;

@@ -88,7 +88,7 @@ class Lobby {
     const double oldest = watchdog_time() - hello_seconds;
     std::erase_if(waiting_, [&](const Waiting& w) { return !w.link.open() || (w.rank == 0 && w.since < oldest); });
   }
-  // What to wait for: the listener first, then the connections, in order.
+  // The descriptors to wait for: the listener first, then the connections, in order.
   std::vector<pollfd> events(int listener) const {
     std::vector<pollfd> all = {{listener, POLLIN, 0}};
     for (const Waiting& w : waiting_) all.push_back({w.link.descriptor(), POLLIN, 0});

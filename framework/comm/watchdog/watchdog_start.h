@@ -19,7 +19,7 @@ struct WatchdogAddress {
   std::int32_t count = 0;
   std::uint16_t port = 0;
   std::uint64_t token[2] = {0, 0};
-  std::array<char, 256> host{};  // of rank 0
+  std::array<char, 256> host{};  // rank 0's
 };
 
 class WatchdogListener {

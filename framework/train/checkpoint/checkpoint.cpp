@@ -175,7 +175,7 @@ WholeCheckpoint whole_of_step(const std::string& run, std::int64_t step, std::ve
   }
 }
 
-// Whether the data of the run had an empty validation split.
+// True if the data of the run had an empty validation split.
 bool validates_nothing(const std::string& run, std::int64_t step) try {
   const DataRecord data = read_manifest(checkpoint_directory(run, step)).state.data;
   const auto valid = data.find("valid");

@@ -27,7 +27,7 @@
 
 namespace longstride {
 
-// What a run reads, as names and values that the caller chooses, such as the checksum of each split.
+// The data that a run reads, as names and values that the caller chooses, such as the checksum of each split.
 using DataRecord = std::map<std::string, std::string>;
 
 struct CheckpointState {
@@ -39,7 +39,7 @@ struct CheckpointState {
   std::string recipe;                // the resolved recipe, YAML
   std::optional<double> loss_scale;  // fp16 only
   std::int64_t good_steps = 0;       // fp16: since the loss scale last changed
-  std::optional<double> loss;        // of the last training step, nats; absent when it was not finite
+  std::optional<double> loss;        // the last training step's, nats; absent when it was not finite
   DataRecord data = {};              // empty: written by a version that did not record it
   // Loss of the validation split at this very step, nats; absent when it was not evaluated then, or was not finite.
   std::optional<double> valid_loss = {};
@@ -68,7 +68,7 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& run);
 std::vector<std::int64_t> steps_by_valid_loss(const std::string& run, std::int64_t newest, bool warn);
 // The first of them whose files have their sizes.
 std::optional<std::int64_t> best_step(const std::string& run, std::int64_t newest);
-// Whether the checkpoint of this step is whole, comparing every checksum.
+// True if the checkpoint of this step is whole, comparing every checksum.
 bool is_whole(const std::string& run, std::int64_t step);
 
 // Step of the newest whole checkpoint, comparing every checksum; nothing when there is none. Damaged ones are skipped,

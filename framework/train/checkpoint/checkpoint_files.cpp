@@ -33,7 +33,7 @@ struct Named {
 // that a range cuts is added as "<name>[begin:end]": those of its elements, in one dimension.
 void add_ranges(std::vector<Named>& all, const std::string& prefix, const ParameterSet& parameters, const Tensor& held,
                 const std::vector<FlatRange>& ranges) {
-  std::int64_t at = 0;  // of the range in `held`
+  std::int64_t at = 0;  // where the range begins in `held`
   for (const FlatRange& range : ranges) {
     for (const Parameter& p : parameters.all()) {
       const std::int64_t first = std::max(range.begin, p.offset);

@@ -25,11 +25,11 @@ std::string checkpoints_directory(const std::string& run);
 std::string checkpoint_directory(const std::string& run, std::int64_t step);
 void create_checkpoints_directory(const std::string& run);
 
-// What one of several writers writes.
+// The part that one of several writers writes.
 struct CheckpointShare {
   bool model = false;  // and Adafactor's moments
   std::vector<FlatRange> moments, average;
-  int shard = 0, shards = 1;  // of the moments
+  int shard = 0, shards = 1;  // for the moments
   int average_shard = 0, average_shards = 1;
   bool states = false;  // what this rank's rows remember
   int state_shard = 0, state_shards = 1;

@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr const char* failed = "failed";
 
-// What a rank reports when its files are written: one line per file with name, size and checksum.
+// A rank's report when its files are written: one line per file with name, size and checksum.
 std::string report_of(const std::map<std::string, FileDigest>& files) {
   std::string report;
   for (const auto& [name, digest] : files) report += fmt::format("{} {} {}\n", name, digest.bytes, digest.sha256);

@@ -54,7 +54,7 @@ class CheckpointWriter {
   // "the last checkpoint is step 40", looking at the disk, or a statement that there is none.
   std::string last_saved() const;
   bool under_way() const { return phase_ != Phase::idle; }
-  std::size_t bytes() const { return memory_.bytes(); }  // of the copy
+  std::size_t bytes() const { return memory_.bytes(); }  // the copy's
 
  private:
   enum class Phase : std::uint8_t { idle, copying, writing, committing };
@@ -72,7 +72,7 @@ class CheckpointWriter {
   const Queue queue_;
   std::vector<int> writers_;  // ranks, ascending
   CheckpointShare share_;
-  Block memory_;  // of the copy
+  Block memory_;  // holds the copy
   Event copied_;
   TrainingTensors copy_;
 

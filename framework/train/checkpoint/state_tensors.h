@@ -17,7 +17,7 @@ struct RangeName {
 // Nothing: `name` is neither.
 std::optional<RangeName> parse_range_name(const std::string& name);
 
-// Whether a file of them has states in a 16-bit type.
+// True if a file of states has some in a 16-bit type.
 bool holds_16_bits(const std::string& path);
 
 // Fills `rows` (all rows, shape of the state) with one state, from all shards. UserError if they do not hold exactly

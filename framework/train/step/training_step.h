@@ -67,7 +67,7 @@ class TrainingStep {
   // For evaluation between steps, in the same memory.
   Context& context() { return ctx_; }
   const Queue& queue() const { return stream_; }
-  // What a checkpoint holds, in place; with a sharded optimizer, only this rank's part.
+  // The content of a checkpoint, in place; with a sharded optimizer, only this rank's part.
   TrainingTensors tensors() const { return state_.saved(model_, config_, comm_.rank()); }
   // Calls `f` with the same in host memory. With a sharded optimizer every rank must call it, and gets all parts.
   template <class F>
@@ -106,7 +106,7 @@ class TrainingStep {
   Graph graph_;
   Context ctx_;
   std::int64_t step_ = 0, tokens_of_other_batches_ = 0;
-  const Stage* stage_ = nullptr;                          // of the last step
+  const Stage* stage_ = nullptr;                          // the last step's
   StepShape shape_;                                       // likewise
   std::int64_t summed_positions_ = 0, summed_steps_ = 0;  // since take_mean_loss()
   bool warm_ = false;                                     // whether a step of this stage has run kernel by kernel
