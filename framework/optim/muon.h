@@ -29,7 +29,7 @@ std::vector<HiddenMatrix> hidden_matrices(const ParameterSet& parameters);
 struct MatrixGroup {
   std::int64_t matrices = 0, rows = 0, columns = 0;
   kernels::MatrixOffsets at, m_at;                       // in the flat buffers, and in m
-  std::int64_t count() const { return rows * columns; }  // of one matrix
+  std::int64_t count() const { return rows * columns; }  // elements of one matrix
 };
 
 // Adds a matrix, whose part of m begins at m_at, to the group of its shape.
@@ -37,7 +37,7 @@ void add_matrix(std::vector<MatrixGroup>& groups, const HiddenMatrix& matrix, st
 
 // The flat buffers that hold the matrices.
 struct MuonTensors {
-  Tensor weights, gradient, m;  // of one type, f32 on a GPU
+  Tensor weights, gradient, m;  // all of one type, f32 on a GPU
   Tensor low_precision;         // ctx.compute; optional, and absent on the CPU
 };
 

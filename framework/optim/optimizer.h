@@ -23,7 +23,7 @@ struct LimitedRange {
   Limits limits;
 };
 
-// What an optimizer does not treat element by element, each of the first three lists for one kind.
+// The parts that an optimizer does not treat element by element, each of the first three lists for one kind.
 struct OptimizerParts {
   std::vector<HiddenMatrix> orthogonalised;  // muon
   std::vector<FlatRange> tensors;            // adagrad: those whose norms are limited separately
@@ -36,11 +36,11 @@ class Optimizer {
   struct Config {
     double lr = 0;            // peak
     std::int64_t warmup = 0;  // steps; 0: none
-    std::int64_t steps = 0;   // of the whole run; the learning rate is 0 afterwards
+    std::int64_t steps = 0;   // in the whole run; the learning rate is 0 afterwards
     kernels::ScheduleKind schedule = kernels::ScheduleKind::cosine;
     double lr_floor = 0;           // approached at `steps`
-    std::int64_t decay_steps = 0;  // of warmup_stable_decay, at least 1
-    std::int64_t decay_from = 0;   // of reciprocal_sqrt, at least 1
+    std::int64_t decay_steps = 0;  // warmup_stable_decay: at least 1
+    std::int64_t decay_from = 0;   // reciprocal_sqrt: at least 1
     double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
     double weight_decay = 0.01;
     double clip = 0;                  // largest global norm of the gradient; 0: no clipping
@@ -94,7 +94,7 @@ class Optimizer {
   const kernels::OptimizerScalars* scalars() const { return state_.scalars.as<const kernels::OptimizerScalars>(); }
 
   const Config& config() const { return config_; }
-  // What the schedule multiplies from the next update on, in place of Config::lr. Positive, and above lr_floor.
+  // The schedule multiplies this from the next update on, in place of Config::lr. Positive, and above lr_floor.
   void set_peak(double lr);
 
  private:
@@ -118,13 +118,13 @@ class Optimizer {
 
   Config config_;
   State state_;
-  Dtype dtype_;                          // of the weights and of all moments
+  Dtype dtype_;                          // type of the weights and of all moments
   std::vector<FlatRange> tensors_;       // adagrad with tensor_clip
   std::vector<Updated> updated_;         // all ranges
   std::vector<Updated> elementwise_;     // those that Adam or Adagrad updates
   std::vector<MatrixGroup> by_muon_;     // those that Muon updates
   std::vector<FactoredGroup> factored_;  // those that Adafactor updates
-  std::vector<LimitedRange> limited_;    // of all ranges
+  std::vector<LimitedRange> limited_;    // in all ranges
 };
 
 // The parts of a kind; the parameters must be laid out.

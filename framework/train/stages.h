@@ -1,4 +1,4 @@
-// What the steps of a run read, which its stages may change (TrainConfig::stages).
+// The rows that the steps of a run read, which its stages may change (TrainConfig::stages).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,7 +9,7 @@ namespace longstride {
 
 // The rows of one step. A row is consecutive bytes of the data, and may be read as several sequences.
 struct StepShape {
-  std::int64_t rows = 0;        // of the global batch
+  std::int64_t rows = 0;        // rows in the global batch
   std::int64_t micro_rows = 0;  // in one forward and backward of one rank; 0: all of a rank's
   std::int64_t context = 0;     // positions of a row
   std::int64_t sequences = 1;   // that a row is cut into
@@ -29,7 +29,7 @@ std::int64_t positions_before(const TrainConfig& config, std::int64_t step, std:
 
 // A stretch of steps with one stage, or the steps after the last stage.
 struct StageSteps {
-  const Stage* stage = nullptr;  // of the config, which must outlive this
+  const Stage* stage = nullptr;  // the config's, which must outlive this
   std::int64_t first = 0, end = 0;
   StepShape shape;
 };

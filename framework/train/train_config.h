@@ -14,10 +14,11 @@ namespace longstride {
 // automatic: fp32 on the CPU, bf16 on a GPU. fp8: bf16, but the products of linear layers multiply operands of 8 bits.
 enum class Precision : std::uint8_t { automatic, fp32, bf16, fp16, fp8 };
 
-// What train.lr is with the schedule reciprocal_sqrt: the largest learning rate, or the factor of 1 / sqrt(step).
+// The meaning of train.lr with the schedule reciprocal_sqrt: the largest learning rate, or the factor of 1 /
+// sqrt(step).
 enum class LearningRateIs : std::uint8_t { peak, factor };
 
-// Whether gradients are exchanged during the backward pass. automatic: unless all ranks are GPUs of one host, linked by
+// The exchange of gradients during the backward pass. automatic: unless all ranks are GPUs of one host, linked by
 // NVLink.
 enum class Overlap : std::uint8_t { automatic, always, never };
 
@@ -36,11 +37,11 @@ struct ParallelConfig {
 // it reads rows of `context` positions.
 struct Stage {
   std::int64_t until = 0;
-  std::int64_t context = 0;               // of a sequence; divides the full context unless the stage has its own batch
+  std::int64_t context = 0;               // a sequence's; divides the full context unless the stage has its own batch
   double lr = 0;                          // in place of TrainConfig::lr; 0: that
   std::int64_t global_batch = 0;          // in place of TrainConfig's; 0: that
   std::int64_t micro_batch = 0;           // likewise
-  std::vector<std::int64_t> window = {};  // of attention, in place of the model's: of every layer, or one; empty: that
+  std::vector<std::int64_t> window = {};  // attention's, in place of the model's: every layer's, or one; empty: that
 };
 
 struct TrainConfig {
@@ -51,8 +52,8 @@ struct TrainConfig {
   std::int64_t warmup = 5000;  // steps of linear warmup
   kernels::ScheduleKind schedule = kernels::ScheduleKind::cosine;
   double lr_floor = 0;           // the learning rate that the schedule approaches at `steps`
-  std::int64_t decay_steps = 0;  // of warmup_stable_decay: the last steps, in which it falls; 0: last_tenth()
-  std::int64_t decay_from = 0;   // of reciprocal_sqrt: the step after which it falls; 0: the warmup's last
+  std::int64_t decay_steps = 0;  // warmup_stable_decay: the last steps, in which it falls; 0: last_tenth()
+  std::int64_t decay_from = 0;   // reciprocal_sqrt: the step after which it falls; 0: the warmup's last
   LearningRateIs lr_is = LearningRateIs::peak;
   OptimizerKind optimizer = OptimizerKind::adam;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
@@ -64,8 +65,7 @@ struct TrainConfig {
   double clip = 1.0;            // global gradient norm; 0: no clipping
   double ema = 0;               // largest decay of the running average of weights; 0: none. The released code has 0.999
   Precision precision = Precision::automatic;
-  Precision residual =
-      Precision::automatic;  // of the residual stream and its gradient on a GPU; see low_precision_residual
+  Precision residual = Precision::automatic;  // residual stream and its gradient on a GPU; see low_precision_residual
   std::uint64_t seed = 1;
   bool graph = true;  // on a GPU: replay the whole step as one CUDA graph; false only to debug, the bits are the same
   std::int64_t log_every = 10;
@@ -91,7 +91,7 @@ struct TrainConfig {
     const bool factor = schedule == kernels::ScheduleKind::reciprocal_sqrt && lr_is == LearningRateIs::factor;
     return factor ? rate / std::sqrt(static_cast<double>(first_of_decay())) : rate;
   }
-  // What the schedule multiplies at 0-based optimizer step `step`.
+  // The learning rate that the schedule multiplies at 0-based optimizer step `step`.
   double peak_at(std::int64_t step) const {
     for (const Stage& stage : stages)
       if (step < stage.until) return peak_of(stage.lr > 0 ? stage.lr : lr);

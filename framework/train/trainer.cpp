@@ -97,7 +97,7 @@ class Trainer {
   std::string unwritten_;  // why metrics cannot be written any more; rank 0
   std::optional<ProgressLine> progress_;
   TimeLeft time_left_;
-  std::int64_t evaluated_positions_ = 0;  // of each evaluation
+  std::int64_t evaluated_positions_ = 0;  // positions that each evaluation scores
   Clock::time_point interval_begin_;      // moved on by pauses, so what has passed since are steps
   std::int64_t interval_step_ = 0;
 };
@@ -266,7 +266,7 @@ void Trainer::report() {
   interval_step_ = step_.step();
 }
 
-// What a person reads: the mean loss, like the curve in metrics.
+// A person reads the mean loss, like the curve in metrics.
 void Trainer::show(double bits_per_byte, double seconds, std::int64_t since_step) {
   const double rate = static_cast<double>(tokens_since(since_step)) / seconds;
   const std::int64_t context = setup_.model->context(), steps = setup_.config.steps;
@@ -289,7 +289,7 @@ const std::uint8_t* Trainer::next_rows(Prefetcher& prefetcher) const {
   return prefetcher.next();
 }
 
-// What a run does between two steps. `work`: whether it was done, and not abandoned.
+// Pauses the run between two steps. `work` returns whether it was done, and not abandoned.
 void Trainer::pause(TimeLeft::Pause kind, const std::function<bool()>& work) {
   read_step();
   const Clock::time_point begin = Clock::now();

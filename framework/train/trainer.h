@@ -60,7 +60,7 @@ inline constexpr int diverged_reports = 3;
 struct TrainingOutcome {
   std::int64_t step = 0;       // steps done
   bool stopped = false;        // by a signal, after saving
-  std::optional<double> loss;  // of the last step, nats; nothing if there was none left to take
+  std::optional<double> loss;  // the last step's, nats; nothing if there was none left to take
 };
 
 // Trains until config.steps, or until SIGTERM, SIGINT, SIGUSR1 or SIGHUP requests a checkpoint at the next step

@@ -9,8 +9,7 @@ namespace longstride {
 inline void save_checkpoint(const std::string& run, const CheckpointState& state, const TrainingTensors& tensors,
                             std::int64_t keep, bool keep_best = false) {
   const auto directory = begin_checkpoint(run, state.step);
-  CheckpointShare all = share_of_writer(0, 1, tensors.parameters.flat_size(), tensors.ema.given());
-  all.streams = tensors.streams.states != nullptr;
+  const CheckpointShare all = share_of(tensors, 0, 1);
   commit_checkpoint(run, state, write_share(directory->path(), state.step, tensors, all), *directory, keep, keep_best);
 }
 

@@ -65,7 +65,12 @@ TEST(CheckpointShares, OfAnyNumberOfWritersAreTheWhole) {
 
 TEST(CheckpointShares, AreEvenUnlessTheModelAloneIsMore) {
   const std::int64_t flat = std::int64_t{152} << 20;
-  for (const bool average : {false, true})
+  ParameterSet parameters;
+  parameters.add("weight", {152, 1 << 20}, {});
+  parameters.lay_out();
+  const Tensor weights(nullptr, Dtype::f32, {flat});
+  for (const bool average : {false, true}) {
+    const TrainingTensors planned{parameters, weights, weights, weights, average ? weights : Tensor()};
     for (int writers : {1, 2, 3, 4, 8, 64}) {
       const std::int64_t all = (average ? 4 : 3) * flat;
       std::int64_t sum = 0, most = 0;
@@ -77,8 +82,9 @@ TEST(CheckpointShares, AreEvenUnlessTheModelAloneIsMore) {
       }
       EXPECT_EQ(sum, all);
       EXPECT_LE(most, std::max(flat, all / writers + 4 * ParameterSet::alignment)) << writers << average;
-      EXPECT_EQ(snapshot_bytes(writers, {flat, average}, false), 4 * most) << writers << average;
+      EXPECT_EQ(snapshot_bytes(writers, planned), 4 * most) << writers << average;
     }
+  }
 }
 
 // Pieces of buckets, as in a sharded optimizer: several ranges per rank, which cut parameters anywhere.
@@ -118,8 +124,7 @@ TEST(CheckpointWriter, WritesWhatWasThereWhenItBegan) {
   const auto comm = make_single_communicator();
   SmallTraining training, expected, loaded;
   CheckpointWriter writer(*comm, {run.path(), 3}, training.tensors(), Queue());
-  EXPECT_EQ(static_cast<std::int64_t>(writer.bytes()),
-            snapshot_bytes(1, {training.parameters.flat_size(), true}, false));
+  EXPECT_EQ(static_cast<std::int64_t>(writer.bytes()), snapshot_bytes(1, training.tensors()));
   for (std::int64_t step : {10, 20}) {
     training.fill(static_cast<double>(step));
     expected.fill(static_cast<double>(step));

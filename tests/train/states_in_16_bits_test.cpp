@@ -83,7 +83,8 @@ class Kept {
     run_.step.describe(run_.step.report(), state);
     run_.step.with_host_tensors([&](const TrainingTensors& t) {
       TrainingTensors mine = t;
-      mine.streams.rows = rows_;
+      mine.states = rows_.all_now();
+      mine.state_layout.rows = rows_;
       f(state, mine);
     });
   }

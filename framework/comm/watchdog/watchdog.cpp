@@ -95,7 +95,7 @@ struct Watchdog::Impl {
   const std::string host;
   const double hang, interval;
   std::vector<WatchdogPeer> peers;  // rank 0: all other ranks, in order; elsewhere rank 0 alone
-  std::vector<WatchdogLink> links;  // links to the peers
+  std::vector<WatchdogLink> links;  // one per peer
   Standstill standstill;
   std::thread thread;
   std::atomic<bool> expecting = false, stopping = false, leaving = false;

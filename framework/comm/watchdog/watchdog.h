@@ -25,7 +25,8 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // Says if ranks must show progress: not while the others legitimately wait for one rank, as during loading.
+  // Says that ranks must show progress, or need not. Set to false while the others legitimately wait for one rank, as
+  // during loading.
   void expect_progress(bool expected);
   // This rank has printed why it failed and is about to end the job: the others end with the same code and print
   // nothing.

@@ -175,7 +175,7 @@ WholeCheckpoint whole_of_step(const std::string& run, std::int64_t step, std::ve
   }
 }
 
-// Whether the data of the run had an empty validation split.
+// True if the data of the run had an empty validation split.
 bool validates_nothing(const std::string& run, std::int64_t step) try {
   const DataRecord data = read_manifest(checkpoint_directory(run, step)).state.data;
   const auto valid = data.find("valid");
@@ -288,20 +288,20 @@ CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTen
 namespace {
 
 // Rank 0 reads every state of all rows, one at a time; each rank keeps those of its rows.
-void resume_streams(Communicator& comm, const std::string& run, std::int64_t step, const StateTensors& streams) {
-  if (streams.states == nullptr) return;
-  for (const State& state : streams.states->all()) {
-    const Tensor mine = streams.rows.now(state);
+void resume_states(Communicator& comm, const std::string& run, std::int64_t step, const TrainingTensors& tensors) {
+  const StateLayout& layout = tensors.state_layout;
+  for (const State& state : layout.states->all()) {
+    const Tensor mine = tensors.rows().now(state);
     Shape shape = mine.shape();
-    shape.size[0] = streams.all;
+    shape.size[0] = layout.all;
     const Block memory(Device::cpu, Tensor(nullptr, mine.dtype(), shape).bytes());
     const Tensor all(memory.data(), mine.dtype(), shape);
     if (comm.rank() == 0) {
       const WholeCheckpoint found = whole_of_step(run, step, {step}, Verify::sizes);
-      read_states(found.directory, files_of(found.manifest, checkpoint_names::streams), state, all);
+      read_states(found.directory, files_of(found.manifest, checkpoint_names::states), state, all);
     }
     comm.broadcast(all.data(), static_cast<std::int64_t>(all.bytes()), 0);
-    const Tensor own = all.slice(0, streams.first, streams.first + streams.rows.count());
+    const Tensor own = all.slice(0, layout.first, layout.first + layout.rows.count());
     std::memcpy(mine.data(), own.data(), own.bytes());
   }
 }
@@ -312,10 +312,11 @@ CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& ru
   std::string text;
   if (comm.rank() == 0) text = manifest_text({checkpoint_version, load_newest_checkpoint(run, tensors), {}});
   text = comm.broadcast_text(text, 0);
-  for (const Tensor& flat : {tensors.masters, tensors.m, tensors.v, tensors.ema, tensors.factors})
-    if (flat.given()) comm.broadcast(flat.data(), static_cast<std::int64_t>(flat.bytes()), 0);
+  for (const SavedTensor& saved : saved_tensors)
+    if (const Tensor& flat = tensors.*saved.tensor; flat.given() && saved.file != SavedIn::states)
+      comm.broadcast(flat.data(), static_cast<std::int64_t>(flat.bytes()), 0);
   const CheckpointState state = parse_manifest(text, "the checkpoint that rank 0 has read").state;
-  resume_streams(comm, run, state.step, tensors.streams);
+  if (tensors.states.given()) resume_states(comm, run, state.step, tensors);
   return state;
 }
 

@@ -23,12 +23,11 @@
 #include <vector>
 
 #include "framework/comm/communicator.h"
-#include "framework/core/parameters.h"
-#include "framework/core/state.h"
+#include "framework/train/checkpoint/saved_tensors.h"
 
 namespace longstride {
 
-// What a run reads, as names and values that the caller chooses, such as the checksum of each split.
+// The data that a run reads, as names and values that the caller chooses, such as the checksum of each split.
 using DataRecord = std::map<std::string, std::string>;
 
 struct CheckpointState {
@@ -40,7 +39,7 @@ struct CheckpointState {
   std::string recipe;                // the resolved recipe, YAML
   std::optional<double> loss_scale;  // fp16 only
   std::int64_t good_steps = 0;       // fp16: since the loss scale last changed
-  std::optional<double> loss;        // of the last training step, nats; absent when it was not finite
+  std::optional<double> loss;        // the last training step's, nats; absent when it was not finite
   DataRecord data = {};              // empty: written by a version that did not record it
   // Loss of the validation split at this very step, nats; absent when it was not evaluated then, or was not finite.
   std::optional<double> valid_loss = {};
@@ -59,31 +58,6 @@ struct CheckpointChoice {
   std::int64_t step = 0;
 };
 
-// What this rank's rows remember, and which rows of the global batch they are.
-struct StateTensors {
-  const StateSet* states = nullptr;  // null: the model has none
-  RowStates rows = {};
-  std::int64_t first = 0, all = 0;  // of the global batch: this rank's first row, and how many there are
-};
-
-// What a checkpoint holds: flat buffers of parameters.flat_size() elements in the host's memory, which
-// Parameter::offset addresses. Padding between slices is neither written nor read.
-struct TrainingTensors {
-  const ParameterSet& parameters;
-  Tensor masters;
-  // Adam's first and second moments; for a matrix that Muon updates, its momentum and zeros; Adagrad's sum in v. What
-  // an optimizer does not have is absent.
-  Tensor m, v;
-  Tensor ema;  // absent: not used
-  // With a sharded optimizer, m, v and ema hold only these ranges, one after another. Empty: everything.
-  std::vector<FlatRange> moment_ranges = {};
-  Tensor factors = {};                          // Adafactor's moments; absent: not used
-  const ParameterSet* factor_layout = nullptr;  // where they are
-  StateTensors streams = {};
-
-  int moments() const { return (m.given() ? 1 : 0) + (v.given() ? 1 : 0); }  // as long as the weights
-};
-
 // Steps that have a checkpoint directory, ascending, whole or not; empty when there is none. UserError if the
 // checkpoints of `run` cannot be listed, so that some would be missed, or if one of these directories is a link.
 std::vector<std::int64_t> checkpoint_steps(const std::string& run);
@@ -94,7 +68,7 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& run);
 std::vector<std::int64_t> steps_by_valid_loss(const std::string& run, std::int64_t newest, bool warn);
 // The first of them whose files have their sizes.
 std::optional<std::int64_t> best_step(const std::string& run, std::int64_t newest);
-// Whether the checkpoint of this step is whole, comparing every checksum.
+// True if the checkpoint of this step is whole, comparing every checksum.
 bool is_whole(const std::string& run, std::int64_t step);
 
 // Step of the newest whole checkpoint, comparing every checksum; nothing when there is none. Damaged ones are skipped,

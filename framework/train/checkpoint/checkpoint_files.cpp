@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -30,19 +29,11 @@ struct Named {
   Tensor tensor;
 };
 
-std::vector<Named> slices_of(const ParameterSet& parameters, const Tensor& flat) {
-  LONGSTRIDE_CHECK(flat.rank() == 1 && flat.size(0) == parameters.flat_size(), "a flat buffer is {}, not ({})",
-                   flat.shape().text(), parameters.flat_size());
-  std::vector<Named> all;
-  for (const Parameter& p : parameters.all()) all.push_back({p.name, slice_of(flat, p)});
-  return all;
-}
-
 // Adds the parameters in these ranges of a flat buffer; `held` has the ranges' elements one after another. A parameter
 // that a range cuts is added as "<name>[begin:end]": those of its elements, in one dimension.
 void add_ranges(std::vector<Named>& all, const std::string& prefix, const ParameterSet& parameters, const Tensor& held,
                 const std::vector<FlatRange>& ranges) {
-  std::int64_t at = 0;  // of the range in `held`
+  std::int64_t at = 0;  // where the range begins in `held`
   for (const FlatRange& range : ranges) {
     for (const Parameter& p : parameters.all()) {
       const std::int64_t first = std::max(range.begin, p.offset);
@@ -56,6 +47,13 @@ void add_ranges(std::vector<Named>& all, const std::string& prefix, const Parame
     }
     at += range.count;
   }
+}
+
+void add_rows(std::vector<Named>& all, const TrainingTensors& tensors) {
+  const StateLayout& layout = tensors.state_layout;
+  for (const State& state : layout.states->all())
+    all.push_back({fmt::format("{}[{}:{}]", state.name, layout.first, layout.first + layout.rows.count()),
+                   tensors.rows().now(state)});
 }
 
 FileDigest write_tensors(const std::string& path, const std::vector<Named>& all, std::int64_t step) {
@@ -101,25 +99,6 @@ void remove_checkpoint(const std::string& directory) {
   if (error) spdlog::warn("{}: cannot be removed: {}", directory, error.message());
 }
 
-// "<name>" or "<name>[begin:end]".
-struct RangeName {
-  std::string parameter;
-  std::int64_t begin = 0, end = -1;  // -1: the whole parameter
-};
-
-std::optional<RangeName> parse_range_name(const std::string& name) {
-  RangeName parsed{name};
-  const std::size_t open = name.rfind('[');
-  if (!name.ends_with("]") || open == std::string::npos) return parsed;
-  const char *at = name.data() + open + 1, *last = name.data() + name.size() - 1;
-  const auto colon = std::from_chars(at, last, parsed.begin);
-  if (colon.ec != std::errc() || colon.ptr == last || *colon.ptr != ':') return std::nullopt;
-  const auto stop = std::from_chars(colon.ptr + 1, last, parsed.end);
-  if (stop.ec != std::errc() || stop.ptr != last || parsed.end < 0) return std::nullopt;
-  parsed.parameter.resize(open);
-  return parsed;
-}
-
 // A flat buffer (the parameters' own masters if absent) to fill from the tensors whose names begin with `prefix`.
 struct Wanted {
   std::string prefix;
@@ -135,7 +114,7 @@ void read_entry(const SafetensorsReader& reader, const TensorEntry& entry, std::
     const std::optional<RangeName> name = parse_range_name(entry.name.substr(wanted.prefix.size()));
     const std::deque<Parameter>& known = wanted.parameters->all();
     const auto p =
-        std::find_if(known.begin(), known.end(), [&](const Parameter& q) { return name && q.name == name->parameter; });
+        std::find_if(known.begin(), known.end(), [&](const Parameter& q) { return name && q.name == name->name; });
     if (p == known.end()) continue;
     const std::int64_t count = p->shape.count(), end = name->end < 0 ? count : name->end;
     const Shape shape = name->end < 0 ? p->shape : Shape{end - name->begin};
@@ -243,36 +222,56 @@ std::unique_ptr<AtomicDirectory> begin_checkpoint(const std::string& run, std::i
   return std::make_unique<AtomicDirectory>(inside(checkpoints_directory(run), directory.filename().string()));
 }
 
-namespace {
-std::string stream_shard_name(const CheckpointShare& share) {
-  return fmt::format("{}{:05}-of-{:05}.safetensors", checkpoint_names::streams, share.stream_shard,
-                     share.stream_shards);
+std::vector<FlatRange> CheckpointShare::part_of(SavedIn file, std::int64_t count) const {
+  if (file == SavedIn::average) return average;
+  if (file == SavedIn::moments) return moments;
+  const bool all = file == SavedIn::states ? states : model;
+  return all ? std::vector<FlatRange>{{0, count}} : std::vector<FlatRange>{};
 }
+
+CheckpointShare share_of(const TrainingTensors& tensors, int writer, int writers) {
+  const bool average = tensors.ema.given();
+  CheckpointShare share =
+      tensors.moment_ranges.empty()
+          ? share_of_writer(writer, writers, tensors.parameters.flat_size(), average, tensors.moments())
+          : share_of_owner(writer, writers, tensors.moment_ranges, average);
+  share.states = tensors.states.given();
+  share.state_shard = writer;
+  share.state_shards = writers;
+  return share;
+}
+
+namespace {
+
+std::string name_of(const CheckpointShare& share, SavedIn file) {
+  const auto shard = [](const char* prefix, int index, int count) {
+    return fmt::format("{}{:05}-of-{:05}.safetensors", prefix, index, count);
+  };
+  if (file == SavedIn::model) return checkpoint_names::model;
+  if (file == SavedIn::factors) return checkpoint_names::factors;
+  if (file == SavedIn::moments) return shard(checkpoint_names::optimizer, share.shard, share.shards);
+  if (file == SavedIn::states) return shard(checkpoint_names::states, share.state_shard, share.state_shards);
+  if (share.average_shards == 1) return fmt::format("{}.safetensors", checkpoint_names::average);
+  return shard("ema-", share.average_shard, share.average_shards);
+}
+
 }  // namespace
 
 std::map<std::string, FileDigest> write_share(const std::string& directory, std::int64_t step,
                                               const TrainingTensors& tensors, const CheckpointShare& share) {
-  std::map<std::string, FileDigest> written;
-  const auto write = [&](const std::string& name, const std::vector<Named>& all) {
-    written[name] = write_tensors(directory + "/" + name, all, step);
-  };
-  if (share.model) write(checkpoint_names::model, slices_of(tensors.parameters, tensors.masters));
-  if (!share.average.empty()) {
-    const std::string number =
-        share.average_shards == 1 ? "" : fmt::format("-{:05}-of-{:05}", share.average_shard, share.average_shards);
-    std::vector<Named> average;
-    add_ranges(average, "", tensors.parameters, tensors.ema, share.average);
-    write(fmt::format("{}{}.safetensors", checkpoint_names::average, number), average);
+  std::map<std::string, std::vector<Named>> files;
+  for (const SavedTensor& saved : saved_tensors) {
+    const Tensor& t = tensors.*saved.tensor;
+    const std::vector<FlatRange> part = share.part_of(saved.file, t.count());
+    if (!t.given() || part.empty()) continue;
+    std::vector<Named>& all = files[name_of(share, saved.file)];
+    if (saved.file == SavedIn::states)
+      add_rows(all, tensors);
+    else
+      add_ranges(all, saved.prefix, saved.layout_in(tensors), t, part);
   }
-  if (share.model && tensors.factors.given())
-    write(checkpoint_names::factors, slices_of(*tensors.factor_layout, tensors.factors));
-  if (share.streams)
-    written[stream_shard_name(share)] = write_states(directory + "/" + stream_shard_name(share), step, tensors.streams);
-  if (share.moments.empty() || tensors.moments() == 0) return written;
-  std::vector<Named> moments;
-  if (tensors.m.given()) add_ranges(moments, "m.", tensors.parameters, tensors.m, share.moments);
-  if (tensors.v.given()) add_ranges(moments, "v.", tensors.parameters, tensors.v, share.moments);
-  write(fmt::format("{}{:05}-of-{:05}.safetensors", checkpoint_names::optimizer, share.shard, share.shards), moments);
+  std::map<std::string, FileDigest> written;
+  for (const auto& [name, all] : files) written[name] = write_tensors(directory + "/" + name, all, step);
   return written;
 }
 
@@ -281,7 +280,7 @@ namespace {
 // All shards have the same types.
 std::int64_t version_of(const std::string& directory, const std::map<std::string, FileDigest>& files) {
   for (const auto& [name, digest] : files)
-    if (name.starts_with(checkpoint_names::streams))
+    if (name.starts_with(checkpoint_names::states))
       return holds_16_bits(directory + "/" + name) ? checkpoint_version : version_of_f32_states;
   return version_without_states;
 }
@@ -320,9 +319,10 @@ void read_parameters(const std::string& path, const ParameterSet& parameters, co
 void read_moments(const std::string& directory, const std::vector<std::string>& shards,
                   const TrainingTensors& tensors) {
   std::vector<Wanted> all;
-  if (tensors.m.given()) all.push_back({"m.", &tensors.parameters, tensors.m});
-  if (tensors.v.given()) all.push_back({"v.", &tensors.parameters, tensors.v});
-  if (tensors.factors.given()) all.push_back({"", tensors.factor_layout, tensors.factors});
+  for (const SavedTensor& saved : saved_tensors)
+    if (const Tensor& t = tensors.*saved.tensor;
+        t.given() && (saved.file == SavedIn::moments || saved.file == SavedIn::factors))
+      all.push_back({saved.prefix, &saved.layout_in(tensors), t});
   read_shards(directory, shards, all);
 }
 

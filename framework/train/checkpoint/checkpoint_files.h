@@ -18,22 +18,24 @@ inline constexpr const char* model = "model.safetensors";
 inline constexpr const char* average = "ema";           // prefix of the average's file or shards
 inline constexpr const char* optimizer = "optimizer-";  // prefix of the moments' shards
 inline constexpr const char* factors = "optimizer-factors.safetensors";
-inline constexpr const char* streams = "states-";  // prefix of the shards of what rows remember
+inline constexpr const char* states = "states-";  // prefix of the shards of what rows remember
 }  // namespace checkpoint_names
 
 std::string checkpoints_directory(const std::string& run);
 std::string checkpoint_directory(const std::string& run, std::int64_t step);
 void create_checkpoints_directory(const std::string& run);
 
-// What one of several writers writes.
+// The part that one of several writers writes.
 struct CheckpointShare {
-  bool model = false;
+  bool model = false;  // and Adafactor's moments
   std::vector<FlatRange> moments, average;
-  int shard = 0, shards = 1;  // of the moments
+  int shard = 0, shards = 1;  // for the moments
   int average_shard = 0, average_shards = 1;
-  bool streams = false;  // what this rank's rows remember
-  int stream_shard = 0, stream_shards = 1;
-  bool empty() const { return !model && moments.empty() && average.empty() && !streams; }
+  bool states = false;  // what this rank's rows remember
+  int state_shard = 0, state_shards = 1;
+  bool empty() const { return !model && moments.empty() && average.empty() && !states; }
+  // Its part of a tensor of `count` elements in this file.
+  std::vector<FlatRange> part_of(SavedIn file, std::int64_t count) const;
 };
 
 // Divides the state as evenly as possible. The model and its average are one file each, for the first two writers; the
@@ -41,6 +43,8 @@ struct CheckpointShare {
 CheckpointShare share_of_writer(int writer, int writers, std::int64_t flat_size, bool with_average, int moments = 2);
 // For a sharded optimizer: every rank writes its own part of the state.
 CheckpointShare share_of_owner(int rank, int ranks, const std::vector<FlatRange>& owned, bool with_average);
+// One of the two, as the tensors are sharded or not, with the states of the writer's rows.
+CheckpointShare share_of(const TrainingTensors& tensors, int writer, int writers);
 std::int64_t elements_of(const std::vector<FlatRange>& ranges);
 
 // Removes what earlier crashes left, then creates the directory of a new checkpoint under a temporary name. For one

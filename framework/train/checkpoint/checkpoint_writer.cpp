@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "framework/comm/failure.h"
-#include "framework/core/arena.h"
 #include "framework/core/errors.h"
 #include "framework/train/checkpoint/checkpoint_mirror.h"
 #include "framework/train/run/file_work.h"
@@ -22,101 +21,56 @@ using std::chrono::milliseconds;
 
 constexpr const char* failed = "failed";
 
-// What a rank reports when its files are written: one line per file with name, size and checksum.
+// A rank's report when its files are written: one line per file with name, size and checksum.
 std::string report_of(const std::map<std::string, FileDigest>& files) {
   std::string report;
   for (const auto& [name, digest] : files) report += fmt::format("{} {} {}\n", name, digest.bytes, digest.sha256);
   return report;
 }
 
-std::size_t padded(std::int64_t elements) { return Arena::rounded(static_cast<std::size_t>(elements) * sizeof(float)); }
-
-std::size_t share_bytes(const CheckpointShare& share, const CheckpointSize& size) {
-  return (share.model ? padded(size.flat_size) + padded(size.factors) : 0) + padded(elements_of(share.average)) +
-         static_cast<std::size_t>(size.moments) * padded(elements_of(share.moments));
-}
-
-CheckpointSize size_of(const TrainingTensors& tensors) {
-  return {tensors.parameters.flat_size(), tensors.ema.given(), tensors.moments(), tensors.factors.count()};
+// Puts a copy of what the share has into `memory`, or only counts its bytes.
+std::size_t place_share(TrainingTensors& copy, const CheckpointShare& share, std::byte* memory) {
+  return place(copy, memory, [&](const SavedTensor& saved, const Tensor& t) {
+    return elements_of(share.part_of(saved.file, t.count()));
+  });
 }
 
 }  // namespace
 
-std::int64_t snapshot_bytes(int ranks, const CheckpointSize& size, bool sharded) {
-  const std::vector<FlatRange> own = {{0, size.flat_size / ranks}};
+std::int64_t snapshot_bytes(int ranks, const TrainingTensors& tensors) {
   std::size_t most = 0;
   for (int r = 0; r < ranks; ++r) {
-    const CheckpointShare share = sharded && ranks > 1
-                                      ? share_of_owner(r, ranks, own, size.average)
-                                      : share_of_writer(r, ranks, size.flat_size, size.average, size.moments);
-    most = std::max(most, share_bytes(share, size));
+    TrainingTensors copy = tensors;
+    most = std::max(most, place_share(copy, share_of(tensors, r, ranks), nullptr));
   }
   return static_cast<std::int64_t>(most);
 }
 
 CheckpointWriter::CheckpointWriter(Communicator& comm, CheckpointPaths paths, const TrainingTensors& tensors,
                                    const Queue& queue, std::int64_t last)
-    : comm_(comm),
-      paths_(std::move(paths)),
-      tensors_(tensors),
-      queue_(queue),
-      copy_{tensors.parameters, {}, {}, {}, {}},
-      committed_(last) {
+    : comm_(comm), paths_(std::move(paths)), tensors_(tensors), queue_(queue), copy_(tensors), committed_(last) {
   find_writers();
   choose_share();
-  const std::int64_t flat = tensors_.parameters.flat_size();
-  const Tensor remembered = tensors_.streams.rows.all_now();
-  const std::size_t bytes = share_bytes(share_, size_of(tensors_)) + Arena::rounded(remembered.bytes());
+  const std::size_t bytes = place_share(copy_, share_, nullptr);
   if (bytes == 0) return;
   memory_ = Block::host_side(queue_.device(), bytes);
-  std::byte* next = memory_.data();
-  const auto take = [&](std::int64_t elements) {
-    if (elements == 0) return Tensor{};
-    const Tensor t(next, Dtype::f32, {elements});
-    next += padded(elements);
-    return t;
-  };
-  copy_.masters = take(share_.model ? flat : 0);
-  copy_.ema = take(elements_of(share_.average));
-  copy_.m = take(tensors_.m.given() ? elements_of(share_.moments) : 0);
-  copy_.v = take(tensors_.v.given() ? elements_of(share_.moments) : 0);
-  copy_.factors = take(share_.model ? tensors_.factors.count() : 0);
-  copy_.factor_layout = tensors_.factor_layout;
-  if (!share_.streams) return;
-  const Tensor copy(next, remembered.dtype(), remembered.shape());
-  copy_.streams = tensors_.streams;
-  copy_.streams.rows = tensors_.streams.rows.at(copy, copy);
+  place_share(copy_, share_, memory_.data());
 }
 
 void CheckpointWriter::choose_share() {
-  choose_share_of_weights();
-  if (tensors_.streams.states == nullptr) return;
-  if (static_cast<int>(writers_.size()) < comm_.size())
+  const auto writers = static_cast<int>(writers_.size());
+  if (!tensors_.moment_ranges.empty() && writers < comm_.size())
+    throw user_error(
+        "{}: is not visible to all {} ranks, each of which writes its part of a sharded optimizer; put it on a file "
+        "system that the hosts share, or set optimizer.shard: false",
+        paths_.run, comm_.size());
+  if (tensors_.states.given() && writers < comm_.size())
     throw user_error(
         "{}: is not visible to all {} ranks, each of which writes what its rows remember; put it on a file system that "
         "the hosts share",
         paths_.run, comm_.size());
-  share_.streams = true;
-  share_.stream_shard = comm_.rank();
-  share_.stream_shards = comm_.size();
-}
-
-void CheckpointWriter::choose_share_of_weights() {
-  const bool average = tensors_.ema.given();
-  if (!tensors_.moment_ranges.empty()) {
-    if (static_cast<int>(writers_.size()) < comm_.size())
-      throw user_error(
-          "{}: is not visible to all {} ranks, each of which writes its part of a sharded optimizer; put it on a file "
-          "system that the hosts share, or set optimizer.shard: false",
-          paths_.run, comm_.size());
-    share_ = share_of_owner(comm_.rank(), comm_.size(), tensors_.moment_ranges, average);
-    return;
-  }
   const auto writer = std::find(writers_.begin(), writers_.end(), comm_.rank()) - writers_.begin();
-  const auto writers = static_cast<int>(writers_.size());
-  if (writer < writers)
-    share_ = share_of_writer(static_cast<int>(writer), writers, tensors_.parameters.flat_size(), average,
-                             tensors_.moments());
+  if (writer < writers) share_ = share_of(tensors_, static_cast<int>(writer), writers);
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -160,18 +114,13 @@ void CheckpointWriter::begin(const CheckpointState& state) {
   path_ = checkpoints_directory(paths_.run) + "/" + name;
   files_.clear();
   error_.clear();
-  // Copies part or all of the tensor.
-  const auto copy = [&](const Tensor& from, const Tensor& to, std::int64_t at) {
-    if (to.given()) queue_.copy_to_host(to.data(), from.slice(0, at, at + to.count()).data(), to.bytes());
-  };
-  const bool whole = tensors_.moment_ranges.empty() && !share_.moments.empty();
-  const std::int64_t first = whole ? share_.moments.front().begin : 0;
-  copy(tensors_.masters, copy_.masters, 0);
-  copy(tensors_.ema, copy_.ema, 0);
-  copy(tensors_.m, copy_.m, first);
-  copy(tensors_.v, copy_.v, first);
-  copy(tensors_.factors, copy_.factors, 0);
-  if (share_.streams) copy(tensors_.streams.rows.all_now(), copy_.streams.rows.all_now(), 0);
+  for (const SavedTensor& saved : saved_tensors) {
+    const Tensor &from = tensors_.*saved.tensor, &to = copy_.*saved.tensor;
+    if (!to.given()) continue;
+    const bool whole = from.count() == to.count();
+    const std::int64_t at = whole ? 0 : share_.part_of(saved.file, from.count()).front().begin;
+    queue_.copy_to_host(to.data(), from.slice(0, at, at + to.count()).data(), to.bytes());
+  }
   copied_.record(queue_);
   phase_ = Phase::copying;
   if (queue_.immediate()) poll();  // the copy is already complete

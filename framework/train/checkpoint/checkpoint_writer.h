@@ -23,17 +23,8 @@
 
 namespace longstride {
 
-// How many elements a checkpoint has.
-struct CheckpointSize {
-  std::int64_t flat_size = 0;  // of the weights, and of each of the following
-  bool average = false;
-  int moments = 2;
-  std::int64_t factors = 0;  // Adafactor's
-};
-
-// Host memory in bytes for the largest copy that any of `ranks` ranks makes, if all see the run's directory. `sharded`:
-// every rank has its own part of the optimizer's state.
-std::int64_t snapshot_bytes(int ranks, const CheckpointSize& size, bool sharded);
+// Host memory in bytes for the largest copy that any of `ranks` ranks makes, if all see the run's directory.
+std::int64_t snapshot_bytes(int ranks, const TrainingTensors& tensors);
 
 // Where checkpoints go.
 struct CheckpointPaths {
@@ -63,13 +54,12 @@ class CheckpointWriter {
   // "the last checkpoint is step 40", looking at the disk, or a statement that there is none.
   std::string last_saved() const;
   bool under_way() const { return phase_ != Phase::idle; }
-  std::size_t bytes() const { return memory_.bytes(); }  // of the copy
+  std::size_t bytes() const { return memory_.bytes(); }  // the copy's
 
  private:
   enum class Phase : std::uint8_t { idle, copying, writing, committing };
   void find_writers();
   void choose_share();
-  void choose_share_of_weights();
   void start(std::function<void()> work);
   void collect();
   void commit();
@@ -82,7 +72,7 @@ class CheckpointWriter {
   const Queue queue_;
   std::vector<int> writers_;  // ranks, ascending
   CheckpointShare share_;
-  Block memory_;  // of the copy
+  Block memory_;  // holds the copy
   Event copied_;
   TrainingTensors copy_;
 

@@ -11,7 +11,7 @@ std::string draw_run_id();
 // False if one of them is empty.
 bool of_different_runs(const std::string& a, const std::string& b);
 
-// What a run's own records say of its starts, before it has a checkpoint.
+// The account that a run's own records give of its starts, before it has a checkpoint.
 struct Beginning {
   bool recorded = false;  // it has begun
   std::string id;         // empty: with a version that drew none
@@ -23,7 +23,7 @@ struct Beginning {
 // has begun takes no id from a mirror, one that is lost does.
 std::string id_of_run(const std::string& run, const std::string& mirror, const Beginning& beginning = {});
 
-// Whether the newest checkpoint of `mirror` whose state.json has an id is of another run.
+// True if the newest checkpoint of `mirror` whose state.json has an id is of another run.
 bool holds_other_run(const std::string& mirror, const std::string& run_id);
 
 }  // namespace longstride

@@ -2,30 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 
 #include "framework/core/device/memory.h"
 #include "framework/core/errors.h"
 #include "framework/core/exact_conversion.h"
+#include "framework/core/files/safetensors.h"
 
 namespace longstride {
 namespace {
-
-struct RowRange {
-  std::int64_t begin = 0, end = 0;
-};
-
-// The rows of "<name>[begin:end]"; nothing if the entry is of another state.
-std::optional<RowRange> rows_of(const std::string& entry, const std::string& name) {
-  if (!entry.starts_with(name + "[") || !entry.ends_with("]")) return std::nullopt;
-  RowRange rows;
-  const char *at = entry.data() + name.size() + 1, *last = entry.data() + entry.size() - 1;
-  const auto colon = std::from_chars(at, last, rows.begin);
-  if (colon.ec != std::errc() || colon.ptr == last || *colon.ptr != ':') return std::nullopt;
-  const auto stop = std::from_chars(colon.ptr + 1, last, rows.end);
-  if (stop.ec != std::errc() || stop.ptr != last) return std::nullopt;
-  return rows;
-}
 
 bool floating(Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16; }
 
@@ -48,22 +32,23 @@ void read_rows(const SafetensorsReader& reader, const TensorEntry& entry, const 
 
 }  // namespace
 
+std::optional<RangeName> parse_range_name(const std::string& name) {
+  RangeName parsed{name};
+  const std::size_t open = name.rfind('[');
+  if (!name.ends_with("]") || open == std::string::npos) return parsed;
+  const char *at = name.data() + open + 1, *last = name.data() + name.size() - 1;
+  const auto colon = std::from_chars(at, last, parsed.begin);
+  if (colon.ec != std::errc() || colon.ptr == last || *colon.ptr != ':') return std::nullopt;
+  const auto stop = std::from_chars(colon.ptr + 1, last, parsed.end);
+  if (stop.ec != std::errc() || stop.ptr != last || parsed.end < 0) return std::nullopt;
+  parsed.name.resize(open);
+  return parsed;
+}
+
 bool holds_16_bits(const std::string& path) {
   const SafetensorsReader reader(path);
   return std::any_of(reader.entries().begin(), reader.entries().end(),
                      [](const TensorEntry& e) { return kernels::bytes_of(e.dtype) == 2; });
-}
-
-FileDigest write_states(const std::string& path, std::int64_t step, const StateTensors& streams) {
-  const std::int64_t end = streams.first + streams.rows.count();
-  std::vector<TensorEntry> entries;
-  for (const State& state : streams.states->all()) {
-    const Tensor now = streams.rows.now(state);
-    entries.push_back({fmt::format("{}[{}:{}]", state.name, streams.first, end), now.dtype(), now.shape()});
-  }
-  SafetensorsWriter writer(path, std::move(entries), {{"format", "pt"}, {"step", std::to_string(step)}});
-  for (const State& state : streams.states->all()) writer.write(streams.rows.now(state));
-  return writer.finish();
 }
 
 void read_states(const std::string& directory, const std::vector<std::string>& shards, const State& state,
@@ -72,8 +57,8 @@ void read_states(const std::string& directory, const std::vector<std::string>& s
   for (const std::string& shard : shards) {
     const SafetensorsReader reader(directory + "/" + shard);
     for (const TensorEntry& entry : reader.entries()) {
-      const std::optional<RowRange> range = rows_of(entry.name, state.name);
-      if (!range) continue;
+      const std::optional<RangeName> range = parse_range_name(entry.name);
+      if (!range || range->name != state.name || range->end < 0) continue;
       const bool fits = 0 <= range->begin && range->begin < range->end && range->end <= rows.size(0);
       if (!fits || !(rows.slice(0, range->begin, range->end).shape() == entry.shape))
         throw user_error(

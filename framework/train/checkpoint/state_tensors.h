@@ -1,18 +1,23 @@
-// What rows remember of their streams, in a checkpoint's files. checkpoint.h has the rest.
+// Entries of a checkpoint's files that hold a range, and the reading of those that hold states. checkpoint.h has the
+// rest.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "framework/comm/communicator.h"
-#include "framework/core/files/safetensors.h"
-#include "framework/train/checkpoint/checkpoint.h"
+#include "framework/core/state.h"
 
 namespace longstride {
 
-// Writes the rows of this rank, which are in host memory.
-FileDigest write_states(const std::string& path, std::int64_t step, const StateTensors& streams);
+// "<name>" or "<name>[begin:end]": elements of a parameter, or rows of a state.
+struct RangeName {
+  std::string name;
+  std::int64_t begin = 0, end = -1;  // -1: everything
+};
+// Nothing: `name` is neither.
+std::optional<RangeName> parse_range_name(const std::string& name);
 
-// Whether a file of them has states in a 16-bit type.
+// True if a file of states has some in a 16-bit type.
 bool holds_16_bits(const std::string& path);
 
 // Fills `rows` (all rows, shape of the state) with one state, from all shards. UserError if they do not hold exactly

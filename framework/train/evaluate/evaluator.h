@@ -45,7 +45,7 @@ struct EvaluationResult {
   bool abandoned = false;    // on all ranks, because `stop` said so on any: there are no figures
   double loss() const { return nats / static_cast<double>(bytes); }
   double bits_per_byte() const;
-  std::optional<double> standard_error;  // of bits_per_byte, estimated from the scored windows, of two or more
+  std::optional<double> standard_error;  // bits_per_byte's, estimated from the scored windows, two or more
 };
 
 std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, const EvaluationConfig& config);

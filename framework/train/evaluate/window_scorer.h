@@ -40,7 +40,7 @@ class WindowScorer {
   Context ctx_;
   const SequenceSet& sequences_;
   const std::vector<EvaluationWindow>& windows_;
-  Scratch scratch_;  // of the states
+  Scratch scratch_;  // holds the states
   HostSide host_rows_, host_losses_;
   std::vector<double> nats_;
 };

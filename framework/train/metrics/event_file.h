@@ -19,8 +19,8 @@ struct Media {
   enum class Form : std::uint8_t { text, png, wav };
   std::string tag, content;  // content: of the file
   Form form = Form::text;
-  std::int64_t rows = 0, columns = 0, channels = 0;  // of a picture
-  std::int64_t rate = 0, frames = 0;                 // of sound: samples per second, samples
+  std::int64_t rows = 0, columns = 0, channels = 0;  // a picture's
+  std::int64_t rate = 0, frames = 0;                 // a sound's: samples per second, samples
 };
 
 using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value

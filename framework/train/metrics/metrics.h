@@ -1,5 +1,5 @@
-// What a run reports: RUN/metrics.jsonl, one JSON object per line, and TensorBoard event files in the same directory.
-// For one rank.
+// The figures that a run reports: RUN/metrics.jsonl, one JSON object per line, and TensorBoard event files in the same
+// directory. For one rank.
 //   {"step":10,"loss":5.1,"bits_per_byte":7.4,"lr":7e-06,"grad_norm":1.2,"tokens_per_second":10234.5,"mean_loss":5.3,
 //    "tokens":122880,"time":"2026-11-23T16:25:56.012Z","host_peak_bytes":512000000}
 // A model with auxiliary losses adds "auxiliary":{"span":0.0021} to a step's line; "loss" does not contain them.
@@ -30,7 +30,7 @@ struct StepMetrics {
   double mean_loss = 0;     // like loss, over the steps since the previous line or since the process began
   std::int64_t tokens = 0;  // seen by the run so far
   std::optional<std::int64_t> host_peak_bytes;    // see peak_host_bytes()
-  std::optional<std::int64_t> device_peak_bytes;  // of the one block on the GPU
+  std::optional<std::int64_t> device_peak_bytes;  // peak of the one block on the GPU
   std::optional<double> loss_scale;               // fp16 only, like
   std::optional<std::int64_t> skipped;
   Scalars auxiliary = {};  // losses by name, apart from `loss`
@@ -58,7 +58,7 @@ struct DeviceMetrics {
 
 struct MemoryMetrics {
   std::int64_t step = 0;
-  std::int64_t planned_bytes = 0, used_bytes = 0;  // of the one block on the device that trains
+  std::int64_t planned_bytes = 0, used_bytes = 0;  // the one block on the device that trains
 };
 
 // The most memory that this process has had resident at once; absent if the system does not say.

@@ -14,7 +14,7 @@ class TimeLeft {
   explicit TimeLeft(std::int64_t steps) : steps_(steps) {}
   // After every `every` steps (0: not) and after the last one.
   void expect(Pause pause, std::int64_t every) { of(pause).every = every, of(pause).expected = true; }
-  // What it probably takes, until the first one has been measured.
+  // A pause probably takes this long, until the first one has been measured.
   void guess(Pause pause, double seconds) { of(pause).guess = seconds; }
   void took(Pause pause, double seconds) {
     of(pause).seconds += seconds;

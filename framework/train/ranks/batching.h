@@ -11,9 +11,9 @@ namespace longstride {
 struct Batching {
   std::int64_t per_rank = 0;
   std::int64_t micro = 0;
-  int sequence_ranks = 1;  // of a group
+  int sequence_ranks = 1;  // ranks in a group
   std::int64_t accumulation() const { return per_rank / micro; }
-  // What a micro-batch is of the global batch; ranks that hold one sequence together each have a part of it.
+  // A micro-batch's share of the global batch; ranks that hold one sequence together each have a part of it.
   double share(std::int64_t global_batch) const {
     return static_cast<double>(micro) / static_cast<double>(global_batch * sequence_ranks);
   }

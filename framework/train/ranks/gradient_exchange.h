@@ -48,7 +48,7 @@ class GradientExchange final : public GradientWatcher {
   Collectives& ranks_;
   const Queue step_;
   const Way way_;
-  std::vector<FlatRange> pieces_;  // of this rank, one per bucket
+  std::vector<FlatRange> pieces_;  // this rank's, one per bucket
   std::size_t matrix_buckets_;     // they come first in flat order
   std::size_t unsent_ = 0;         // buckets of matrices not yet sent
   Context ctx_;                    // the step's, on the exchange's stream

@@ -7,7 +7,7 @@
 
 namespace longstride {
 
-// Whether gradients are exchanged at all.
+// True if gradients are exchanged at all.
 bool exchanges(const ParallelConfig& config, int ranks);
 
 class RankLinks {

@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds look_every{50};
 std::mutex entries_mutex;
 std::list<FileWorkEntry> entries;
 
-// Whether there is any; those that are due to be said, and for how long they have lasted.
+// True if there is any. `due` gets those that are to be said, and for how long they have lasted.
 bool look(double say_every, std::vector<std::pair<std::string, double>>& due) {
   const std::lock_guard lock(entries_mutex);
   for (FileWorkEntry& entry : entries) {

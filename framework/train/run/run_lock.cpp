@@ -93,7 +93,7 @@ struct FileDescriptor {
   const int number;
 };
 
-// What an open file says, or nothing if it cannot be read.
+// The owner that an open file names, or nothing if it cannot be read.
 std::optional<Owner> read_lock(int descriptor) {
   std::string text(longest_lock, '\0');
   const ssize_t got = descriptor < 0 ? -1 : ::read(descriptor, text.data(), text.size());

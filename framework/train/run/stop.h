@@ -13,7 +13,7 @@
 
 namespace longstride {
 
-// What a process says at the first SIGINT, and at the first of the other signals: lines for standard error, or null.
+// A process says this at the first SIGINT, and at the first of the other signals: lines for standard error, or null.
 struct StopNotices {
   const char* interrupted = nullptr;
   const char* asked = nullptr;
@@ -26,7 +26,7 @@ void request_stop_after(double seconds);
 int stop_signal();          // the signal received; 0: none, or a time limit
 void clear_stop_request();  // signals and limit, for a process that continues
 
-// Of a command that trains.
+// A command that trains says these.
 inline constexpr StopNotices training_stops = {"stopping after this step; Ctrl-C again to stop now\n",
                                                "stopping after this step\n"};
 

@@ -19,8 +19,8 @@ struct SampleConfig {
   std::int64_t length = 0;     // bytes of each, prompt included; at most longest_sample()
   std::int64_t batch = 0;      // sequences at once; 0: all, and on a GPU at most 16
   kernels::Sampling sampling;  // how a byte is drawn
-  // What sequences begin with: nothing, one prompt for all, or one prompt for each, all of the same length. Prompts of
-  // `length` bytes draw nothing and only yield the prompts' probabilities.
+  // The bytes that sequences begin with: nothing, one prompt for all, or one prompt for each, all of the same length.
+  // Prompts of `length` bytes draw nothing and only yield the prompts' probabilities.
   std::vector<std::vector<std::uint8_t>> prompts;
   bool one_kernel = true;  // on a GPU, if the model supports it
 };

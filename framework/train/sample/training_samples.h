@@ -10,7 +10,7 @@ namespace longstride {
 // Every time with the same random numbers, so that samples of different steps differ by the weights alone.
 SampleConfig training_samples(const TrainConfig& config, const Model& model);
 
-// What `sample` draws in: no dropout, no group, and an exact residual stream.
+// `sample` draws in this context: no dropout, no group, and an exact residual stream.
 Context sampling_context(const Context& training);
 
 // UserError if the model cannot draw samples, or no rank holds whole sequences.

@@ -1,55 +1,38 @@
 #include "framework/train/step/host_tensors.h"
 
 #include <cstring>
-#include <utility>
 
 #include "framework/ops/basic.h"
 
 namespace longstride {
 
-HostTensors::HostTensors(const ParameterSet& parameters, const TrainingState& state,
-                         const std::vector<FlatRange>& owned, bool sharded, const StateTensors& streams)
-    : state_(state), owned_(owned), sharded_(sharded), tensors_{parameters,
-                                                                state.masters,
-                                                                state.optimizer.m,
-                                                                state.optimizer.v,
-                                                                state.optimizer.ema,
-                                                                {},
-                                                                state.optimizer.factors,
-                                                                &state.factors,
-                                                                streams} {
-  if (shares_host_memory(state.sizes().device) && !sharded) return;
-  const std::size_t flat = Arena::rounded(state.masters.bytes());
-  const std::size_t factors = Arena::rounded(state.optimizer.factors.bytes());
-  const Tensor remembered = streams.rows.all_now();
-  memory_ = Block(Device::cpu, 4 * flat + factors + Arena::rounded(remembered.bytes()));
-  std::byte* next = memory_.data();
-  for (Tensor* t : {&tensors_.masters, &tensors_.m, &tensors_.v, &tensors_.ema}) {
-    if (t->given()) *t = Tensor(next, t->dtype(), state.masters.shape());
-    next += flat;
-  }
-  if (tensors_.factors.given()) tensors_.factors = Tensor(next, Dtype::f32, tensors_.factors.shape());
-  next += factors;
-  if (!remembered.given()) return;
-  const Tensor copy(next, remembered.dtype(), remembered.shape());
-  tensors_.streams.rows = streams.rows.at(copy, copy);
+HostTensors::HostTensors(const TrainingState& state, const TrainingTensors& own)
+    : state_(state), own_(own), tensors_(own) {
+  tensors_.moment_ranges.clear();
+  if (shares_host_memory(state.sizes().device) && own.moment_ranges.empty()) return;
+  const auto whole = [&](const SavedTensor& saved, const Tensor& t) {
+    return saved.in_ranges() ? own.parameters.flat_size() : t.count();
+  };
+  memory_ = Block(Device::cpu, place(tensors_, nullptr, whole));
+  place(tensors_, memory_.data(), whole);
 }
 
 // Calls f(a tensor of the state, the same elements here), one range at a time.
 template <class F>
 void HostTensors::for_each_tensor(F&& f) const {
-  f(state_.masters, tensors_.masters);
-  if (tensors_.factors.given()) f(state_.optimizer.factors, tensors_.factors);
-  const std::pair<Tensor, Tensor> both[] = {
-      {state_.optimizer.m, tensors_.m}, {state_.optimizer.v, tensors_.v}, {state_.optimizer.ema, tensors_.ema}};
-  for (const auto& [own, flat] : both) {
+  for (const SavedTensor& saved : saved_tensors) {
+    const Tensor &own = own_.*saved.tensor, &here = tensors_.*saved.tensor;
+    if (!own.given()) continue;
+    if (!saved.in_ranges() || own_.moment_ranges.empty()) {
+      f(own, here);
+      continue;
+    }
     std::int64_t at = 0;
-    for (const FlatRange& range : owned_) {
-      if (own.given() && range.count > 0) f(own.slice(0, at, at + range.count), range.of(flat));
+    for (const FlatRange& range : own_.moment_ranges) {
+      f(own.slice(0, at, at + range.count), range.of(here));
       at += range.count;
     }
   }
-  if (state_.states.given()) f(state_.states.all_now(), tensors_.streams.rows.all_now());
 }
 
 void HostTensors::zero() {
@@ -61,10 +44,10 @@ void HostTensors::fetch(const Queue& queue, Communicator& comm) {
   for_each_tensor(
       [&](const Tensor& own, const Tensor& here) { queue.copy_to_host(here.data(), own.data(), own.bytes()); });
   queue.synchronize();
-  if (!sharded_) return;
-  for (const Tensor& flat : {tensors_.m, tensors_.v, tensors_.ema})
-    for (const FlatRange& bucket : tensors_.parameters.buckets())
-      if (flat.given())
+  if (own_.moment_ranges.empty()) return;
+  for (const SavedTensor& saved : saved_tensors)
+    if (const Tensor& flat = tensors_.*saved.tensor; saved.in_ranges() && flat.given())
+      for (const FlatRange& bucket : tensors_.parameters.buckets())
         comm.all_gather(bucket.of(flat).data(), bucket.count / comm.size() * static_cast<std::int64_t>(sizeof(float)));
 }
 

@@ -1,19 +1,15 @@
 // A checkpoint's content in host memory, as whole flat buffers: the state's own tensors if host and device share memory
 // and every rank holds all of them, otherwise copies.
 #pragma once
-#include <vector>
-
 #include "framework/comm/communicator.h"
-#include "framework/train/checkpoint/checkpoint.h"
+#include "framework/train/checkpoint/saved_tensors.h"
 #include "framework/train/step/training_state.h"
 
 namespace longstride {
 
 class HostTensors {
  public:
-  // Sharded: `owned` are the ranges of this rank's optimizer.
-  HostTensors(const ParameterSet& parameters, const TrainingState& state, const std::vector<FlatRange>& owned,
-              bool sharded, const StateTensors& streams = {});
+  HostTensors(const TrainingState& state, const TrainingTensors& own);
 
   const TrainingTensors& tensors() const { return tensors_; }
   void zero();  // copies only
@@ -28,8 +24,7 @@ class HostTensors {
   template <class F>
   void for_each_tensor(F&& f) const;
   const TrainingState& state_;
-  const std::vector<FlatRange> owned_;
-  const bool sharded_;
+  const TrainingTensors own_;
   Block memory_;
   TrainingTensors tensors_;
 };

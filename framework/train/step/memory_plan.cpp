@@ -64,12 +64,7 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
   plan.input = static_cast<std::int64_t>(Prefetcher::bytes_of(state.most_batch_bytes(), prefetch_depth)) +
                Staging::bytes_on_host(device, state.input) +
                evaluation_host_bytes(model, device, validation_config(config, batching, model.context()));
-  const Optimizer::State& kept = state.optimizer;
-  plan.snapshot = snapshot_bytes(ranks,
-                                 {model.parameters().flat_size(), kept.ema.given(),
-                                  (kept.m.given() ? 1 : 0) + (kept.v.given() ? 1 : 0), kept.factors.count()},
-                                 config.parallel.shard) +
-                  static_cast<std::int64_t>(Arena::rounded(state.states.all_now().bytes()));
+  plan.snapshot = snapshot_bytes(ranks, state.saved(model, config, 0));
   plan.communication = static_cast<std::int64_t>(communicator_workspace_bytes(ranks));
   count_activations(model, config, ranks, state, plan);
   return plan;

@@ -23,7 +23,7 @@ struct MemoryPlan {
   std::int64_t batch = 0;        // the rows of a step, losses of a micro-batch
   std::int64_t libraries = 0;    // GPU: what cuBLASLt may use
   std::int64_t activations = 0;  // the arena at its high-water mark
-  std::int64_t tape = 0;         // of the activations: what forward saves for backward, at its own peak
+  std::int64_t tape = 0;         // part of the activations: what forward saves for backward, at its own peak
   std::int64_t input = 0;        // rows read ahead; with a GPU, also buffers for transfers
   std::int64_t communication = 0;
   std::int64_t snapshot = 0;  // the copy that a checkpoint is written from
@@ -36,7 +36,7 @@ struct MemoryPlan {
   std::int64_t on_device() const { return shares_host_memory(device) ? total() : block(); }
 };
 
-// What a rank may take on its device (MemoryPlan::on_device), or of its host's memory.
+// The bytes that a rank may take on its device (MemoryPlan::on_device), or from its host's memory.
 struct MemoryLimit {
   std::optional<std::int64_t> bytes;  // absent: not known
   std::string origin;                 // where it comes from: "free on this GPU"

@@ -103,7 +103,7 @@ std::optional<double> peak_flops(const std::string& gpu, Precision precision) {
   for (const Peak& peak : peaks)
     if (is_named(gpu, peak.name))
       return 1e12 * (precision == Precision::fp32  ? peak.single
-                     : precision == Precision::fp8 ? 2 * peak.half  // of all GPUs that have fp8
+                     : precision == Precision::fp8 ? 2 * peak.half  // on all GPUs that have fp8
                                                    : peak.half);
   return std::nullopt;
 }

@@ -18,10 +18,10 @@ std::string precision_text(Dtype type);
 // matter of products alone. UserError for a type that the CPU does not support.
 Dtype compute_type(Precision precision, Device device);
 
-// Whether a step's linear layers multiply in fp8 (Context::fp8_products). Evaluation and generation never do: their
+// True if a step's linear layers multiply in fp8 (Context::fp8_products). Evaluation and generation never do: their
 // figures are comparable with those of bf16, and need no GPU that has fp8.
 bool fp8_products(Precision precision, Device device);
-// What evaluation and generation compute in: bf16 with fp8, otherwise the run's.
+// The precision of evaluation and generation: bf16 with fp8, otherwise the run's.
 Precision without_fp8(Precision precision);
 
 // UserError if the device cannot compute in this precision. Unlike the others it asks the GPU, so it is for runs alone,
@@ -30,7 +30,7 @@ void check_precision(Precision precision, Device device);
 // The same for a GPU of this name and compute capability.
 void check_fp8(const std::string& gpu, int major, int minor);
 
-// Whether the residual stream is of that type too (Context::low_precision_residual): with bf16 and fp8 unless the
+// True if the residual stream is of that type too (Context::low_precision_residual): with bf16 and fp8 unless the
 // recipe says fp32. Never on the CPU, which only uses fp32, and never with fp16, whose range is too small for a sum
 // over all branches.
 bool low_precision_residual(const TrainConfig& config, Device device);

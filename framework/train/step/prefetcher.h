@@ -29,7 +29,7 @@ class Prefetcher {
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
-  // What one that reads `depth` steps ahead in layouts of at most `bytes` allocates.
+  // Bytes that a prefetcher allocates if it reads `depth` steps ahead in layouts of at most `bytes`.
   static std::size_t bytes_of(std::size_t bytes, int depth);
   std::size_t bytes() const { return ring_.bytes(); }
   // The rows of the next step, in the layout; valid until the next call. Rethrows what reading threw.

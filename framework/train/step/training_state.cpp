@@ -96,6 +96,19 @@ Tensor TrainingState::take(std::int64_t MemoryPlan::*purpose, const Shape& shape
   return t;
 }
 
+TrainingTensors TrainingState::saved(Model& model, const TrainConfig& config, int rank) const {
+  const ParameterSet& parameters = model.parameters();
+  TrainingTensors all{parameters, masters, optimizer.m, optimizer.v, optimizer.ema};
+  if (parallel_.shard && ranks_ > 1) all.moment_ranges = updated_ranges(parameters, parallel_, rank, ranks_);
+  all.factors = optimizer.factors;
+  all.factor_layout = &factors;
+  if (!states.given()) return all;
+  const Batching batching = divide_batch(config, ranks_);
+  all.states = states.all_now();
+  all.state_layout = {&model.states(), states, batching.group_of(rank) * batching.per_rank, config.global_batch};
+  return all;
+}
+
 Context TrainingState::context(const TrainConfig& config, const Queue& queue) {
   Context ctx;
   ctx.device = sizes_.device;

@@ -9,6 +9,7 @@
 #include "framework/core/device/memory.h"
 #include "framework/models/model.h"
 #include "framework/optim/optimizer.h"
+#include "framework/train/checkpoint/saved_tensors.h"
 #include "framework/train/step/memory_plan.h"
 
 namespace longstride {
@@ -32,7 +33,7 @@ class TrainingState {
   Tensor step;           // (1) i64: the step's number, 0-based
   Batch batch;           // this rank's rows outside stages, `step_to_batch` bytes after the number
   Tensor input;          // u8: the number, the batch and the gap between them, sent to the device in one copy
-  RowStates states;      // of this rank's rows; absent if the model has none
+  RowStates states;      // this rank's rows'; absent if the model has none
   Tensor weight;         // (1) f64: the sum of the weights of the global batch; absent if the batch has none
   Tensor sums;           // (1 + auxiliary losses) f64, of a step and all ranks: `nats` and `auxiliary`
   Tensor nats;           // (1): the sum of the losses
@@ -40,18 +41,20 @@ class TrainingState {
   Tensor losses;         // f32, of the positions of a micro-batch that this rank has, as many as any step has
   Tensor workspace;      // for libraries; absent if they need none
   static constexpr std::size_t step_to_batch = Arena::alignment;
-  const BatchLayout& layout() const { return layout_; }  // of the batch
+  const BatchLayout& layout() const { return layout_; }  // the batch's
   // This rank's rows of a step of another shape, in the same memory.
   BatchLayout layout_of(const StepShape& shape) const;
   Batch batch_of(const StepShape& shape) const { return layout_of(shape).at(batch.tokens.data()); }
-  std::size_t most_batch_bytes() const { return most_batch_bytes_; }  // of any step's layout
-  // What a step's losses are divided by to give their mean: the positions of the global batch, or 1 if the weights have
+  std::size_t most_batch_bytes() const { return most_batch_bytes_; }  // the largest of all steps' layouts
+  // A step's losses are divided by this to give their mean: the positions of the global batch, or 1 if the weights have
   // been divided by their sum.
   double divisor(const StepShape& shape) const {
     return batch.weights.given() ? 1 : static_cast<double>(shape.positions());
   }
 
-  const MemoryPlan& sizes() const { return sizes_; }  // of all the above
+  // The content of a checkpoint, in place; with a sharded optimizer, only this rank's part.
+  TrainingTensors saved(Model& model, const TrainConfig& config, int rank) const;
+  const MemoryPlan& sizes() const { return sizes_; }  // everything above, by purpose
   Arena& arena() { return arena_; }
   std::size_t bytes() const { return block_.bytes(); }
   std::size_t used_bytes() const { return taken_ + arena_.high_water(); }

@@ -33,7 +33,6 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
       stream_(device),
       work_(model, config_, state_, links_, stream_),
       ctx_(state_.context(config, stream_)),
-      owned_(updated_ranges(model.parameters(), config.parallel, comm.rank(), comm.size())),
       shape_(shape_of(config_, nullptr, model.context())),
       exceptions_(std::uncaught_exceptions()) {
   for (const StageSteps& steps : stretches(config_, model.context()))
@@ -62,21 +61,6 @@ TrainingStep::~TrainingStep() {
   if (std::uncaught_exceptions() <= exceptions_ || stream_.immediate()) return;
   graph_.discard();
   links_.abort();
-}
-
-TrainingTensors TrainingStep::tensors() const {
-  TrainingTensors all{model_.parameters(), state_.masters, state_.optimizer.m, state_.optimizer.v,
-                      state_.optimizer.ema};
-  if (work_.sharded() && comm_.size() > 1) all.moment_ranges = owned_;
-  all.factors = state_.optimizer.factors;
-  all.factor_layout = &state_.factors;
-  all.streams = streams();
-  return all;
-}
-
-StateTensors TrainingStep::streams() const {
-  if (!state_.states.given()) return {};
-  return {&model_.states(), state_.states, batching_.group_of(comm_.rank()) * batching_.per_rank, config_.global_batch};
 }
 
 // A forward and a backward pass of every stage before the memory holds anything; what they leave there is overwritten.

@@ -67,8 +67,8 @@ class TrainingStep {
   // For evaluation between steps, in the same memory.
   Context& context() { return ctx_; }
   const Queue& queue() const { return stream_; }
-  // What a checkpoint holds, in place; with a sharded optimizer, only this rank's part.
-  TrainingTensors tensors() const;
+  // The content of a checkpoint, in place; with a sharded optimizer, only this rank's part.
+  TrainingTensors tensors() const { return state_.saved(model_, config_, comm_.rank()); }
   // Calls `f` with the same in host memory. With a sharded optimizer every rank must call it, and gets all parts.
   template <class F>
   void with_host_tensors(F&& f) {
@@ -84,8 +84,7 @@ class TrainingStep {
   void exchange_only(StepTimer* timer);
 
  private:
-  HostTensors host_tensors() const { return {model_.parameters(), state_, owned_, work_.sharded(), streams()}; }
-  StateTensors streams() const;
+  HostTensors host_tensors() const { return {state_, tensors()}; }
   void rehearse();
   void enter_stage();
 
@@ -106,9 +105,8 @@ class TrainingStep {
   StepWork work_;
   Graph graph_;
   Context ctx_;
-  const std::vector<FlatRange> owned_;  // ranges that this rank's optimizer updates
   std::int64_t step_ = 0, tokens_of_other_batches_ = 0;
-  const Stage* stage_ = nullptr;                          // of the last step
+  const Stage* stage_ = nullptr;                          // the last step's
   StepShape shape_;                                       // likewise
   std::int64_t summed_positions_ = 0, summed_steps_ = 0;  // since take_mean_loss()
   bool warm_ = false;                                     // whether a step of this stage has run kernel by kernel
