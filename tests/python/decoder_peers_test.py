@@ -17,7 +17,7 @@ if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 7):
     print(f"skipped: PyTorch {torch.__version__} has no block masks of any length; needs 2.7")
     sys.exit(77)
 
-sys.path[:0] = [str(ROOT / "launch/scripts/peers"), str(ROOT / "tests/golden")]
+sys.path[:0] = [str(ROOT / "tests/peers"), str(ROOT / "tests/golden")]
 import adagrad  # noqa: E402
 import adaptive_span_torch  # noqa: E402
 import compressive_torch  # noqa: E402
@@ -133,7 +133,7 @@ class DecoderPeers(unittest.TestCase):
             file = pathlib.Path(folder) / "text"
             file.write_bytes(b"the quick brown fox. " * 1000)
             said = subprocess.run(
-                [sys.executable, str(ROOT / "launch/scripts/peers/longformer_torch.py"), "--device", "cpu", "--attention",
+                [sys.executable, str(ROOT / "tests/peers/longformer_torch.py"), "--device", "cpu", "--attention",
                  "chunks", "--train", str(file), "--seconds", "0.1", "--layers", "1", "--width", "16", "--heads", "2",
                  "--inner", "32", "--batch", "4", "--context", "64", "--window", "16", "--dilation", "2", "--ahead", "2"],
                 capture_output=True, text=True, check=True).stdout.splitlines()
@@ -143,7 +143,7 @@ class DecoderPeers(unittest.TestCase):
         self.assertEqual([tried[i]["segment"] for i in range(5)], [4, 8, 16, 32, 64])
         self.assertEqual([i for i in tried if "bytes_scored" in tried[i]], [4])
         self.assertIn("trained_seconds", said[-1])
-        refused = subprocess.run([sys.executable, str(ROOT / "launch/scripts/peers/longformer_torch.py"), "--ahead", "2"],
+        refused = subprocess.run([sys.executable, str(ROOT / "tests/peers/longformer_torch.py"), "--ahead", "2"],
                                  capture_output=True, text=True)
         self.assertIn("--ahead is 2, but must be", refused.stderr)
 

@@ -15,7 +15,7 @@ if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
     sys.exit(77)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "launch/scripts/peers"))
+sys.path.insert(0, str(ROOT / "tests/peers"))
 import model_torch  # noqa: E402
 
 RECIPES = {"enwik8_fixed": "table1/enwik8-fixed", "cifar_strided": "table1/cifar10-strided",

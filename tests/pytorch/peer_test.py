@@ -8,7 +8,7 @@ import torch
 
 if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
     support.skip(f"PyTorch {torch.__version__} has no FlexAttention with block lists; needs 2.6")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "launch/scripts/peers"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/peers"))
 import model_torch  # noqa: E402
 
 SMALL = dict(n=1536, d=32, h=2, L=4)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs commands on the GPUs of this host, one at a time on each. A line of standard input has the seconds that a command
 # is expected to take and the command, for bash, which finds its GPU in CUDA_VISIBLE_DEVICES. If that is set for this
-# script, it lists the GPUs to use: CUDA_VISIBLE_DEVICES=4,5,6,7 launch/scripts/gpu/queue.sh <LINES
+# script, it lists the GPUs to use: CUDA_VISIBLE_DEVICES=4,5,6,7 tests/gpu/scripts/queue.sh <LINES
 #
-#   launch/scripts/gpu/queue.sh [--gpus 4] [--seconds 1500] <LINES
+#   tests/gpu/scripts/queue.sh [--gpus 4] [--seconds 1500] <LINES
 #
 # --gpus: how many to use; default: all. --seconds: leaves out a command that is expected to end later, but not shorter
 # ones after it. Prints when each command began and ended, with its exit code. Exits with 1 if any failed or was left

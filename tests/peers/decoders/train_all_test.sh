@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # train_all.sh with small models on the CPU, and its table of a peer's run.
 #
-#   launch/scripts/peers/decoders/train_all_test.sh LONGSTRIDE
+#   tests/peers/decoders/train_all_test.sh LONGSTRIDE
 set -euo pipefail
 here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 longstride=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Parity with PyTorch over 200 steps for every family: export, train, train in PyTorch, compare.
 #
-#   launch/scripts/peers/parity.sh --data DIR --output DIR [--command build/cuda/longstride] [--python python3]
+#   tests/peers/parity.sh --data DIR --output DIR [--command build/cuda/longstride] [--python python3]
 #                                  [--device gpu] [--families "enwik8 cifar10 imagenet64 audio"]
 #                                  [--precisions "fp32 bf16"] [--set KEY=VALUE ...]
 #

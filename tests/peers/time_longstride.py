@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times `longstride train` on a recipe: the other half of compare_cpu.sh. Prints one JSON object.
 
-    python3 launch/scripts/peers/time_longstride.py COMMAND RECIPE DATA.h5 FOLDER --steps 9
+    python3 tests/peers/time_longstride.py COMMAND RECIPE DATA.h5 FOLDER --steps 9
 
 The median and the largest tokens/s over all steps but the first two, from metrics.jsonl; and processor seconds per step,
 from the difference between two runs of different length.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Training throughput of longstride and of the same models in PyTorch, on the same GPU, one after the other: every
 # recipe, with everything stored and with recompute. Prints a table with the ratios, and where our time goes.
-#   launch/scripts/peers/compare_gpu.sh [--peer model_torch.py] [--command build/cuda/longstride] [--python python3]
+#   tests/peers/compare_gpu.sh [--peer model_torch.py] [--command build/cuda/longstride] [--python python3]
 #                                       [--steps 6] [--seconds 3] [--limit 400] [--only NAME[,NAME]]
 #                                       [--recompute none|selective|block] [--no-peer] [--set KEY=VALUE ...]
 #
@@ -14,7 +14,7 @@
 # figure the table says why.
 set -euo pipefail
 here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../../.." && pwd)
+root=$(cd "$here/../.." && pwd)
 peer="$here/model_torch.py" command="$root/build/cuda/longstride" python=python3 steps=6 seconds=3 limit=400 only="" policies="none block" settings=()
 while [ $# -gt 0 ]; do
   case "$1" in

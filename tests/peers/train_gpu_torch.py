@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains a PyTorch peer of a paper recipe for a given time on one GPU and scores held-out bytes.
 
-    python3 launch/scripts/peers/train_gpu_torch.py NAME DATA.h5 --seconds 300 --batch 8 [--accumulate 1] [--peer model_torch.py]
+    python3 tests/peers/train_gpu_torch.py NAME DATA.h5 --seconds 300 --batch 8 [--accumulate 1] [--peer model_torch.py]
 
 The peer, model_torch.py beside this file or another, provides CFG[NAME], Model(CFG[NAME]) and the block masks (local_mask, fixed_compact); the dense and fixed
 CIFAR-10 models are made from its strided one. The data is a file from `longstride prepare`. Learning rate, warmup, decay,

@@ -2,7 +2,7 @@
 # Trains every row of tables 1, 2 and 4 for some minutes on real data, with Longstride and with a PyTorch peer, one run
 # per GPU; then tabulates their held-out bits per byte.
 #
-#   launch/scripts/peers/short_runs.sh --data DIR --output DIR [--peer model_torch.py] [--seconds 300]
+#   tests/peers/short_runs.sh --data DIR --output DIR [--peer model_torch.py] [--seconds 300]
 #                                      [--gpus 4] [--command build/cuda/longstride] [--python python3]
 #                                      [--rows "enwik8-fixed audio-1m"] [--seeds "1 2 3"]
 #
@@ -56,7 +56,7 @@ ours() { # row, table, data, sequences, dropout, seed
   local across=()
   [ "$3" != audio ] || across=(--set data.cross_files=true)
   [[ "$1" != *-strided ]] || across+=(--set "model.attention.parts=[local, column]")
-  "$command" reproduce "$2" --row "$1" --recipes "$here/../../../recipes" --data "$data" --output "$output/seed-$6/$1" \
+  "$command" reproduce "$2" --row "$1" --recipes "$here/../../recipes" --data "$data" --output "$output/seed-$6/$1" \
     --train-seconds "$seconds" --device gpu --set model.dropout="$5" --set model.recompute=none \
     --set model.positions=attention --set train.seed="$6" \
     --set train.global_batch="$4" --set train.micro_batch="$4" --set train.log_every=20 \
@@ -90,7 +90,7 @@ while read -r row table name kind batch dropout; do
 done <<<"$all"
 [ -f "$work/ours" ] || { echo "short_runs.sh: --rows names none of the rows" >&2; exit 2; }
 failed=0
-cat "$work/queue" "$work/ours" | "$here/../gpu/queue.sh" --gpus "$gpus" >&2 || failed=1
+cat "$work/queue" "$work/ours" | "$here/../gpu/scripts/queue.sh" --gpus "$gpus" >&2 || failed=1
 
 "$python" "$here/short_runs.py" "$output" "$seconds" "$work/rows" $seeds | tee "$output/results.md"
 mapfile -t folders < <(for seed in $seeds; do sed "s|^|$output/seed-$seed/|" "$work/rows"; done)

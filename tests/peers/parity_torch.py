@@ -2,7 +2,7 @@
 """The same training in PyTorch: the initial weights and batches from `longstride export`, and an independent model.
 
     longstride export RECIPE --steps 200 --output DIR
-    python3 launch/scripts/peers/parity_torch.py DIR [--runs fp32 bf16 bf16:1 bf16:2] [--device cuda]
+    python3 tests/peers/parity_torch.py DIR [--runs fp32 bf16 bf16:1 bf16:2] [--device cuda]
 
 Writes DIR/torch-<run>.json, {"losses": [...]}, nats per byte, one per step. fp32: no TF32 anywhere, attention with plain
 products and softmax; fp32:fused uses PyTorch's fused attention instead, as a control for another order of sums.

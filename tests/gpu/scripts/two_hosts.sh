@@ -2,7 +2,7 @@
 # Training on two hosts with a GPU each, joined by TCP: two network namespaces of this machine, which share its GPU if it
 # has only one. Needs root and iproute2.
 #
-#   launch/scripts/gpu/two_hosts.sh BUILD [PART...]   BUILD: a build folder. Parts: doctor, same, cut, speed; default: all
+#   tests/gpu/scripts/two_hosts.sh BUILD [PART...]   BUILD: a build folder. Parts: doctor, same, cut, speed; default: all
 #
 # doctor   `longstride doctor` on both hosts finds no problem with MPI and NCCL between them
 # same     losses equal those of one GPU up to rounding, and a second run on the two hosts has the same bits

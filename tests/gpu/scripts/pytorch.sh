@@ -2,7 +2,7 @@
 # All checks of longstride.attention on a GPU: builds the library, runs the tests of the operators and of loaded models
 # there, measures what the operators add on the host, and times them next to the peers that are installed.
 #
-#   launch/scripts/gpu/pytorch.sh BUILD OUTPUT [--python python3] [--jobs N]
+#   tests/gpu/scripts/pytorch.sh BUILD OUTPUT [--python python3] [--jobs N]
 #
 # BUILD: a build folder, such as build/cuda, or a new one, in which only the library is then built. OUTPUT, new or
 # empty, gets a log of each check. Prints what each found; exits with 1 if anything failed or was skipped.
@@ -54,6 +54,6 @@ check compile on_gpu compile
 check distance on_gpu distance
 check models env LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/python/kernels_test.py" -v
 check compiled env LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/python/compiled_test.py" -v
-check speed "$python" "$root/launch/scripts/peers/attention_op.py"
+check speed "$python" "$root/tests/peers/attention_op.py"
 cat "$output/speed.log"
 exit $failed

@@ -2,7 +2,7 @@
 # All checks for a change to a kernel or to the training step, queued over all GPUs of this host: the GPU tests, each in
 # its own process; compute-sanitizer; parity with PyTorch; and steps timed next to PyTorch's.
 #
-#   launch/scripts/gpu/verify.sh BUILD OUTPUT [--data DIR] [--peer model_torch.py] [--gpus 4] [--seconds 1500]
+#   tests/gpu/scripts/verify.sh BUILD OUTPUT [--data DIR] [--peer model_torch.py] [--gpus 4] [--seconds 1500]
 #                                [--python python3]
 #
 # BUILD: a build folder, such as build/cuda. --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 from
@@ -50,11 +50,11 @@ every_test() {
 }
 sanitizers() { "$here/sanitize.sh" "$build/tests/test_gpu" >"$output/sanitizers.txt" 2>&1; }
 parity() { # family
-  "$here/../peers/parity.sh" --data "$data" --output "$output/parity/$1" --command "$build/longstride" --python "$python" \
+  "$here/../../peers/parity.sh" --data "$data" --output "$output/parity/$1" --command "$build/longstride" --python "$python" \
     --families "$1" >"$output/parity/$1.txt" 2>&1
 }
 steps() { # model, recompute
-  "$here/../peers/compare_gpu.sh" --peer "$peer" --command "$build/longstride" --python "$python" --only "$1" \
+  "$here/../../peers/compare_gpu.sh" --peer "$peer" --command "$build/longstride" --python "$python" --only "$1" \
     --recompute "$2" >"$output/steps/$1-$2.md" 2>"$output/steps/$1-$2.log" && ! grep -q 'exit code' "$output/steps/$1-$2.md"
 }
 export here build output data peer python

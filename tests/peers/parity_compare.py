@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares the losses of a run with PyTorch's, step by step, and plots both.
 
-    python3 launch/scripts/peers/parity_compare.py fp32 RUN torch.json [--svg out.svg]
-    python3 launch/scripts/peers/parity_compare.py bf16 RUN seed1.json seed2.json ... [--nearest torch.json]
+    python3 tests/peers/parity_compare.py fp32 RUN torch.json [--svg out.svg]
+    python3 tests/peers/parity_compare.py bf16 RUN seed1.json seed2.json ... [--nearest torch.json]
                                           [--exact torch.json] [--svg out.svg]
 
 fp32: the relative difference of every step's loss must be at most 1e-4.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times a training step of a recipe's model in PyTorch on the CPU: the peer of `longstride train`.
 
-    python3 launch/scripts/peers/train_cpu_torch.py RECIPE [--threads 2] [--steps 7] [--forms masked,blocked] [--compile both]
+    python3 tests/peers/train_cpu_torch.py RECIPE [--threads 2] [--steps 7] [--forms masked,blocked] [--compile both]
 
 The same model, loss, dropout, clipping and optimizer (fused AdamW), float32, nothing recomputed. Every form of the
 pattern's attention that applies (attention_torch.py) is checked against the reference on the first batch and timed,

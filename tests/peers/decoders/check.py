@@ -11,7 +11,7 @@ import torch
 
 from decoders.stepping import Step, inputs_of
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[4] / "tests" / "golden"
+GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden"
 SEGMENTS = 5
 
 

@@ -3,7 +3,7 @@
 # form, and as strong PyTorch for as many seconds; one run per GPU. Then tabulates bits per byte of the test split, models
 # with memories apart from those with windows.
 #
-#   launch/scripts/peers/decoders/train_all.sh --text FILE --output DIR [--runs "transformer-xl transformer-xl-peer"]
+#   tests/peers/decoders/train_all.sh --text FILE --output DIR [--runs "transformer-xl transformer-xl-peer"]
 #                                        [--seconds 480] [--seeds "1 2 3"] [--gpus 2] [--set "KEY=VALUE ..."]
 #                                        [--context 512] [--command build/cuda/longstride] [--python python3]
 #                                        [--device gpu] [--ahead 0]
@@ -54,8 +54,8 @@ peer_of() {
   esac
 }
 recipe_of() {
-  local recipe=$here/../../../../recipes/survey/text-8min-$1.yaml
-  [ "$1" != text ] || recipe=$here/../../../../recipes/beyond/text-8min.yaml
+  local recipe=$here/../../../recipes/survey/text-8min-$1.yaml
+  [ "$1" != text ] || recipe=$here/../../../recipes/beyond/text-8min.yaml
   [ -f "$recipe" ] && echo "$recipe"
 }
 for run in $runs; do
@@ -95,6 +95,6 @@ for seed in $seeds; do
     ! peer_of "$run" >/dev/null || side=theirs
     echo "0 once $side $run $seed"
   done
-done | "$here/../../gpu/queue.sh" --gpus "$gpus" >&2 || failed=1
+done | "$here/../../gpu/scripts/queue.sh" --gpus "$gpus" >&2 || failed=1
 "$python" "$here/train_all_table.py" "$output" --runs $runs --seeds $seeds | tee "$output/results.md"
 exit $failed

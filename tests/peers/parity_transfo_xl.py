@@ -3,9 +3,9 @@
 Adam in fp32 with memory, and the loss of every step.
 
     longstride prepare bytes --input FILE --output text.h5
-    python3 launch/scripts/peers/parity_transfo_xl.py --data text.h5 --output DIR [--command build/cpu/longstride]
+    python3 tests/peers/parity_transfo_xl.py --data text.h5 --output DIR [--command build/cpu/longstride]
                                                       [--device cpu] [--recipe RECIPE] [--set KEY=VALUE ...] [--bound 1e-5]
-    python3 launch/scripts/peers/parity_transfo_xl.py --check
+    python3 tests/peers/parity_transfo_xl.py --check
 
 Twice, with weights copied in either direction: from `longstride export` into their model, and as their model draws them
 into a file, from which `longstride train --from` begins. Prints a JSON object for each; the exit code is 1 if the losses of
@@ -31,8 +31,8 @@ import plot
 from parity_torch import read_recipe, read_safetensors
 from transfo_xl import TransfoXL
 
-HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[2] / "tests" / "golden"))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "golden"))
 
 
 def write_safetensors(path, tensors):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Training throughput of longstride and of the same model in PyTorch: same recipe, same cores, one run.
 # Prints the ratio.
-#   launch/scripts/peers/compare_cpu.sh [--data FILE] [--threads 2] [--steps 9] [--command build/cpu/longstride]
+#   tests/peers/compare_cpu.sh [--data FILE] [--threads 2] [--steps 9] [--command build/cpu/longstride]
 #                                       [--python python3] [--forms LIST] [--compile both] [RECIPE ...]
 #
 # Ours is measured before and after the peer, to reveal a machine whose speed changes: trust the ratio of medians only
@@ -11,7 +11,7 @@
 # --python: an interpreter with torch and PyYAML. --data: any file of bytes (default: the text of this repository).
 set -euo pipefail
 here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../../.." && pwd)
+root=$(cd "$here/../.." && pwd)
 data="" threads=2 command="$root/build/cpu/longstride" python=python3 steps=9 peer=()
 recipes=()
 while [ $# -gt 0 ]; do

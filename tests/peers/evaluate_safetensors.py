@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Recomputes what `longstride eval RUN` prints from the files alone, with an independent model and independent windows.
 
-    python3 launch/scripts/peers/evaluate_safetensors.py RUN [--split test] [--min-context M] [--weights last] [--windows N]
+    python3 tests/peers/evaluate_safetensors.py RUN [--split test] [--min-context M] [--weights last] [--windows N]
 
 Reads RUN/checkpoints/step-*/{state.json,model.safetensors} of the newest step, the recipe in state.json and the HDF5
 file that the recipe names. Needs torch, numpy, safetensors, h5py and PyYAML. Holds n x n scores for every head, so it is
@@ -32,7 +32,7 @@ try:
 except ModuleNotFoundError as missing:
     refuse_import(missing)
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "tests" / "golden"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "golden"))
 from reference import Reference  # noqa: E402
 
 

@@ -2,7 +2,7 @@
 """Times longstride.attention on one GPU: what PyTorch adds on the host, and the kernels next to FlexAttention.
 
     PYTHONPATH=launch/python LONGSTRIDE_ATTENTION_LIBRARY=LIB \\
-        launch/scripts/peers/attention_op.py [--most-us 20] [--host | --only NAME[,NAME]]
+        tests/peers/attention_op.py [--most-us 20] [--host | --only NAME[,NAME]]
 
 The first table has microseconds of the host per call: of the C function alone, which is what `bench attention` calls,
 and of longstride.attention with its tensors, plan, autograd and checks. Exits with 1 if the operator takes over --most-us

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Times the step of six recipes with two builds, in turn on the same GPU, and compares: for changes that must not cost time.
 #
-#   launch/scripts/gpu/same_steps.sh OLD NEW [--rounds 3] [--steps 30] [--seconds 3] [--most 1.01]
+#   tests/gpu/scripts/same_steps.sh OLD NEW [--rounds 3] [--steps 30] [--seconds 3] [--most 1.01]
 #
 # OLD, NEW: the two programs, such as build/cuda/longstride. Prints per recipe the fastest step of every round, the
 # ratio of the two medians, and whether memory, planned and used, is the same, and also the loss if both had time for as

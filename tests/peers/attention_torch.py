@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "tests" / "golden"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "golden"))
 from reference import mask, part_mask, per_head  # noqa: E402
 
 
