@@ -54,6 +54,6 @@ check compile on_gpu compile
 check distance on_gpu distance
 check models env LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/python/kernels_test.py" -v
 check compiled env LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/python/compiled_test.py" -v
-check speed "$python" "$root/tests/peers/attention_op.py"
+check speed "$python" "$root/tests/peers/run.py" op
 cat "$output/speed.log"
 exit $failed

@@ -2,12 +2,11 @@
 # All checks for a change to a kernel or to the training step, queued over all GPUs of this host: the GPU tests, each in
 # its own process; compute-sanitizer; parity with PyTorch; and steps timed next to PyTorch's.
 #
-#   tests/gpu/scripts/verify.sh BUILD OUTPUT [--data DIR] [--peer model_torch.py] [--gpus 4] [--seconds 1500]
+#   tests/gpu/scripts/verify.sh BUILD OUTPUT [--data DIR] [--steps] [--gpus 4] [--seconds 1500]
 #                                [--python python3]
 #
 # BUILD: a build folder, such as build/cuda. --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 from
-# `longstride prepare`, for parity, which is skipped without it. --peer: as for compare_gpu.sh; without it no steps are
-# timed. --gpus and --seconds: as for queue.sh. OUTPUT, new or empty, gets tests.txt, sanitizers.txt, parity/ and
+# `longstride prepare`, for parity, which is skipped without it. Steps are timed with --steps. --gpus and --seconds: as for queue.sh. OUTPUT, new or empty, gets tests.txt, sanitizers.txt, parity/ and
 # steps/. Prints what each found; exits with 1 if anything failed, was skipped or was left out.
 set -uo pipefail
 here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -15,12 +14,12 @@ here=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=$(CDPATH= cd -- "$1" && pwd) || exit 2
 [ -z "$(ls -A "$2" 2>/dev/null)" ] || { echo "verify.sh: $2 is not empty; give a new folder" >&2; exit 2; }
 mkdir -p "$2"
-output=$(CDPATH= cd -- "$2" && pwd) data="" peer="" limits=() python=python3
+output=$(CDPATH= cd -- "$2" && pwd) data="" steps="" limits=() python=python3
 shift 2
 while [ $# -gt 0 ]; do
   case "$1" in
     --data) data=$(CDPATH= cd -- "$2" && pwd) || exit 2 ;;
-    --peer) peer=$(realpath "$2") ;;
+    --steps) steps=1; shift; continue ;;
     --gpus | --seconds) limits+=("$1" "$2") ;;
     --python) python=$2 ;;
     *) echo "verify.sh: unknown option '$1'; see the top of the file" >&2; exit 2 ;;
@@ -50,14 +49,14 @@ every_test() {
 }
 sanitizers() { "$here/sanitize.sh" "$build/tests/test_gpu" >"$output/sanitizers.txt" 2>&1; }
 parity() { # family
-  "$here/../../peers/parity.sh" --data "$data" --output "$output/parity/$1" --command "$build/longstride" --python "$python" \
+  "$python" "$here/../../peers/run.py" parity --data "$data" --output "$output/parity/$1" --command "$build/longstride" \
     --families "$1" >"$output/parity/$1.txt" 2>&1
 }
 steps() { # model, recompute
-  "$here/../../peers/compare_gpu.sh" --peer "$peer" --command "$build/longstride" --python "$python" --only "$1" \
-    --recompute "$2" >"$output/steps/$1-$2.md" 2>"$output/steps/$1-$2.log" && ! grep -q 'exit code' "$output/steps/$1-$2.md"
+  "$python" "$here/../../peers/run.py" steps --command "$build/longstride" --only "$1" --recompute "$2" \
+    >"$output/steps/$1-$2.md" 2>"$output/steps/$1-$2.log" && ! grep -q 'ended with' "$output/steps/$1-$2.md"
 }
-export here build output data peer python
+export here build output data python
 export -f every_test sanitizers parity steps
 
 # Expected seconds on an H200.
@@ -67,7 +66,7 @@ lines() {
   if [ -n "$data" ]; then
     for family in enwik8 cifar10 imagenet64 audio; do echo "60 parity $family"; done
   fi
-  [ -n "$peer" ] || return 0
+  [ -n "$steps" ] || return 0
   echo "300 steps enwik8_fixed none"
   echo "300 steps enwik8_fixed block"
   for model in cifar_strided imagenet64 audio65k audio262k audio1m; do
