@@ -116,7 +116,7 @@ def run_all(o, names, commands):
 
 
 def row_result(folder, row):
-    """Of ours: the line of `reproduce`'s table."""
+    """Ours: the line of `reproduce`'s table."""
     found = json.loads(sorted((folder / row).glob("table*.json"))[0].read_text())["rows"][0]
     return {"bits": found["bits_per_byte"], "bytes": found["tokens"], "seconds": None, "steps": None}
 

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,11 +40,13 @@ def said(command, options, path):
     """Its last line or object of JSON, or a text that says why there is none."""
     environment = {**os.environ, **({"OMP_NUM_THREADS": str(options.threads)} if options.device == "cpu" else {})}
     with open(path, "w") as out, open(f"{path}.error", "w") as error:
+        run = subprocess.Popen([str(word) for word in command], stdout=out, stderr=error, env=environment, start_new_session=True)
         try:
-            status = subprocess.run([str(word) for word in command], stdout=out, stderr=error, timeout=options.limit,
-                                    env=environment).returncode
-        except (OSError, subprocess.TimeoutExpired) as failure:
-            status = failure
+            status = f"ended with {run.wait(options.limit)}"
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)  # with the processes of its forms
+            run.wait()
+            status = f"took more than {options.limit:g} s"
     text = pathlib.Path(path).read_text()
     lines = [line for line in text.splitlines() if line.startswith('{"model"')] or [text]
     try:
@@ -52,7 +55,7 @@ def said(command, options, path):
         return min(able, key=lambda line: line.get("ms", 0)) if able else found[-1]["error"]
     except ValueError:
         why = (text + pathlib.Path(f"{path}.error").read_text()).strip().splitlines()
-        return " / ".join([*why[-2:], f"ended with {status}"])[-160:]
+        return " / ".join([*why[-2:], status])[-160:]
 
 
 def ours(options, name, policy, path):

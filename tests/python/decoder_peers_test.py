@@ -114,6 +114,20 @@ class DecoderPeers(unittest.TestCase):
         self.assertLess((found - expected).abs().max(), 0.1)  # they divide by norms that differ by 2%
         self.assertLess(found.max(), 1.3)
 
+    def test_muon_learns(self):
+        o = options(sparse.SYSTEM, "--model", "text_8min", "--attention", "blocked", "--layers", "2")
+        for name, value in sparse.SYSTEM.tiny[-1].items():
+            setattr(o, name, value)
+        o = peers.completed(sparse.SYSTEM, o)
+        model, rate = sparse.SYSTEM.build(o), torch.tensor(0.02)
+        step = Step(sparse.SYSTEM, o, model, sparse.SYSTEM.optimizer(o, model, rate))
+        step.feed(*2 * [torch.arange(48).repeat(2, 1)])
+        losses = []
+        for _ in range(40):
+            step.run()
+            losses.append(step.loss.item())
+        self.assertLess(losses[-1], 0.8 * losses[0])
+
     def test_training_learns_and_scores_every_byte_of_test(self):
         small = ["--layers", "1", "--width", "16", "--heads", "2", "--inner", "32", "--batch", "4", "--seconds", "2"]
         sizes = {"transformer-xl": ["--segment", "16", "--memory", "16"],

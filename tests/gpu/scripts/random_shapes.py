@@ -171,7 +171,7 @@ def draw(rng):
 
 
 def nearest(shape):
-    """Of the same pattern: first the head sizes, then the window or the stride."""
+    """The one of the same pattern that is nearest in head sizes, then in the window or the stride."""
     def reach(of):
         return of.window if of.pattern == "local" else of.stride
 

@@ -96,6 +96,8 @@ class Muon:
                 self.groups[part.shape] = self.groups.get(part.shape, 0) + 1
         self.buffers = {shape: torch.zeros(number, *shape, device=rate.device) for shape, number in self.groups.items()}
         self.move = torch.compile(self.moved, dynamic=False) if rate.device.type == "cuda" else self.moved
+        for buffer in self.buffers.values():  # compiles, which must not happen while a step is captured
+            self.move(buffer, torch.zeros_like(buffer))
 
     @staticmethod
     def parts(p, tensor):

@@ -64,7 +64,7 @@ class System:
         return None
 
     def stages(self, o):
-        """Of training: (part of the steps, options that change)."""
+        """Those of a training: (part of the steps, options that change)."""
         return [(1.0, {})]
 
     def change(self, model, o):

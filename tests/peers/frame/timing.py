@@ -68,7 +68,7 @@ def wall(run):
 
 
 def milliseconds(run, calls, ahead=False):
-    """Of each call. `ahead`: the GPU begins when the host has called all of them, or it would wait for a slow host."""
+    """Those of each call. `ahead`: the GPU begins when the host has called all of them, or it would wait for a slow host."""
     if not torch.cuda.is_available():
         at = [time.perf_counter()]
         for _ in range(calls):

@@ -18,7 +18,7 @@ def say(o, **line):
 
 
 def learning_rate(o, step, done):
-    """Of a step, from 0, when `done`, a part of the training, is over (docs/develop/numerics.md). Warmup is a number of
+    """The rate of a step, from 0, when a part `done` of the training is over (docs/develop/numerics.md). Warmup is a number of
     steps, as in the recipes: a peer that takes fewer in its time would diverge with a shorter one. Below 1 it is a part."""
     ramp = 1.0 if o.warmup <= 0 else done / o.warmup if o.warmup < 1 else (step + 1) / o.warmup
     part = 1.0 if o.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))

@@ -23,7 +23,7 @@ class CompressiveAttention(distance.DistanceAttention):
         self.compress = linear(o.rate * o.width, o.width)
 
     def content(self, queries, rows):
-        """What attention reads in rows, without positions, a mask, or gradients of its own weights."""
+        """The result of attention to rows, without positions, a mask, or gradients of its own weights."""
         k, v = (split_heads(t, self.o.heads) for t in F.linear(rows, self.kv.weight.detach()).chunk(2, -1))
         return F.scaled_dot_product_attention(queries, k, v)
 

@@ -66,7 +66,7 @@ def window_mask(n, stride, device):
 
 @functools.lru_cache(maxsize=None)
 def fixed_mask(n, stride, width, device):
-    """Of queries to [summary rows of all strides | all rows]."""
+    """Pairs of queries and [summary rows of all strides | all rows]."""
     summaries = n // stride * width
 
     def allowed(b, h, q, k):
@@ -89,7 +89,7 @@ def with_summaries(t, stride, width, distinct):
 
 
 def causal_columns(q, k, v, heads, stride):
-    """Of rows (batch, n, width): causal attention of every residue class, whose rows are a view."""
+    """Causal attention in every residue class of rows (batch, n, width); the rows of a class are a view."""
     batch, n, _ = q.shape
     of_classes = lambda t: t.view(batch, n // stride, stride * heads, -1).transpose(1, 2)  # noqa: E731
     with sdpa_kernel(ORDER, set_priority=True):
@@ -164,10 +164,9 @@ class Sparse(System):
     recipe = dict(lr=3.5e-4, schedule="cosine", floor=0.0, warmup=0.05, clip=1.0, decay=0.01, dropout=0.0)
     form = {**System.form, "norm": "pre", "activation": "sigmoid_gelu", "tied": False, "scaled": False, "output_bias": False,
             "drops": "branches"}
-    tiny = [dict(model=name, context=48, width=16, heads=4, layers=layers, batch=2, pattern={**MODELS[name]["pattern"], **size})
-            for name, layers, size in (("enwik8_fixed", 2, dict(stride=8, summary=2)), ("enwik8_strided", 2, dict(stride=8)),
-                                       ("enwik8_dense", 2, {}), ("cifar_strided", 4, dict(stride=12)),
-                                       ("text_8min", 2, dict(stride=8, summary=2)))]
+    tiny = [dict(model=name, context=48, width=16, heads=4, layers=2, batch=2, pattern={**MODELS[name]["pattern"], **size})
+            for name, size in (("enwik8_fixed", dict(stride=8, summary=2)), ("cifar_strided", dict(stride=12)),
+                               ("enwik8_dense", {}), ("text_8min", dict(stride=8, summary=2)))]
 
     def attention(self, o, layer):
         return SparseAttention(o, layer)

@@ -21,7 +21,7 @@ torch.Tensor.type_as = lambda x, other=None, dtype=None: torch_type_as(x, other)
 
 START = 256  # the id that stands for the start of a stream
 
-# What a recipe must say for the two models to be the same, and what it says without the key.
+# Keys of a recipe: the value with which the two models are the same, and the one that an absent key stands for.
 SAME = {"norm": ("post", "pre"), "activation": ("relu", "sigmoid_gelu"), "attention_bias": (False, True),
         "feed_forward_bias": (True, True), "tied_output": (True, False), "output_bias": (True, False),
         "embedding_scale": (True, False), "positions": ("none", "attention"), "dropout": (0, 0), "rotary_base": (0, 0),
