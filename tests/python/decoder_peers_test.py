@@ -129,7 +129,8 @@ class DecoderPeers(unittest.TestCase):
         self.assertLess(losses[-1], 0.8 * losses[0])
 
     def test_training_learns_and_scores_every_byte_of_test(self):
-        small = ["--layers", "1", "--width", "16", "--heads", "2", "--inner", "32", "--batch", "4", "--seconds", "2"]
+        small = ["--layers", "1", "--width", "16", "--heads", "2", "--inner", "32", "--batch", "4", "--seconds", "2",
+                 "--warmup", "5"]
         sizes = {"transformer-xl": ["--segment", "16", "--memory", "16"],
                  "adaptive": ["--segment", "16", "--span", "80", "--ramp", "4"],
                  "longformer": ["--context", "64", "--window", "16", "--dilation", "2", "--windows", "0"],
