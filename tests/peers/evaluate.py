@@ -22,7 +22,8 @@ from reference import Reference  # noqa: E402
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="run.py evaluate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="run.py evaluate", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=pathlib.Path, help="run directory")
     parser.add_argument("--split", default="test", help="split of the run's dataset; default: test")
     parser.add_argument("--min-context", type=int, default=0, help="as `longstride eval` has it; default: 0")

@@ -177,7 +177,8 @@ def on_gpu(only):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="run.py op", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="run.py op", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most-us", type=float, default=20, help="that a call may take longer than the C function")
     parser.add_argument("--host", action="store_true", help="only the table of the host")
     parser.add_argument("--only", default="", help="cases of the second table, by the beginning of their names")

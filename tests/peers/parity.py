@@ -208,14 +208,16 @@ def distances(name, ours, theirs):
     """How far losses are from PyTorch's in fp32; equal ones are drawn at 1e-9."""
     exact = theirs["fp32"]
     runs = [("PyTorch, bf16, weights rounded at random", theirs[run], 5, True) for run in theirs if ":" in run]
-    runs += [("PyTorch, bf16", theirs["bf16"], 1, False), ("ours, bf16", ours["bf16"], 0, False), ("ours, fp32", ours["fp32"], 2, False)]
+    runs += [("PyTorch, bf16", theirs["bf16"], 1, False), ("ours, bf16", ours["bf16"], 0, False),
+             ("ours, fp32", ours["fp32"], 2, False)]
     steps = list(range(1, len(exact) + 1))
     return plot.panel(name, "steps", [(label, steps, [max(1e-9, abs(a - b) / b) for a, b in zip(losses, exact)], colour, dashed)
                                       for label, losses, colour, dashed in runs], log=True)
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="run.py parity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="run.py parity", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--families", default="enwik8 cifar10 imagenet64 audio")

@@ -199,7 +199,8 @@ def curves(o, rows):
 
 
 def parser_of():
-    parser = argparse.ArgumentParser(prog="run.py runs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="run.py runs", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="table", required=True)
     rows, text = verbs.add_parser("rows"), verbs.add_parser("text")
     rows.add_argument("--data", type=pathlib.Path, required=True)

@@ -96,7 +96,8 @@ def row_of(name, policy, before, peer, after):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="run.py steps", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="run.py steps", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
     parser.add_argument("--command", default="build/cuda/longstride")
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")

@@ -57,7 +57,8 @@ def places(theirs, config):
              ("output.bias", "crit.out_layers.0.bias", slice(START))]
 
     def biases(name, their_name):
-        found.extend([(name + "content_bias", their_name + "r_w_bias", EVERY), (name + "position_bias", their_name + "r_r_bias", EVERY)])
+        found.extend([(name + "content_bias", their_name + "r_w_bias", EVERY),
+                      (name + "position_bias", their_name + "r_r_bias", EVERY)])
 
     if not config.untie_r:
         biases("distance.", "transformer.")
@@ -68,10 +69,10 @@ def places(theirs, config):
             biases(ours + "attention.", attention)
         for name, their_name in (("query_key_value", "qkv_net"), ("output", "o_net"), ("distance", "r_net")):
             found.append((f"{ours}attention.{name}.weight", f"{attention}{their_name}.weight", EVERY))
+        both = {"attention_norm": attention + "layer_norm", "feed_forward_norm": feed_forward + "layer_norm",
+                "feed_forward.inner": feed_forward + "CoreNet.0", "feed_forward.outer": feed_forward + "CoreNet.3"}
         for part in ("weight", "bias"):
-            for name, their_name in (("attention_norm", attention + "layer_norm"), ("feed_forward_norm", feed_forward + "layer_norm"),
-                                     ("feed_forward.inner", feed_forward + "CoreNet.0"), ("feed_forward.outer", feed_forward + "CoreNet.3")):
-                found.append((f"{ours}{name}.{part}", f"{their_name}.{part}", EVERY))
+            found += [(f"{ours}{name}.{part}", f"{their_name}.{part}", EVERY) for name, their_name in both.items()]
     return found
 
 
@@ -111,7 +112,8 @@ class Checked(System):
     name, forms, parameters, rounding = "transfo_xl", ["huggingface"], None, 1e-11
     options = dict(layers=3, width=16, heads=2, segment=8, memory=12, batch=3)
     tiny = [dict(distance={"table": "sinusoid", "biases": "model", **more}, memory=length)
-            for length, more in ((12, {}), (5, {"biases": "layer"}), (24, {"distances": 20}), (12, {"biases": "layer", "distances": 7}))]
+            for length, more in ((12, {}), (5, {"biases": "layer"}), (24, {"distances": 20}),
+                                 (12, {"biases": "layer", "distances": 7}))]
 
     def complete(self, o):
         o.inner = 4 * o.width
