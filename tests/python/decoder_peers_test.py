@@ -1,5 +1,5 @@
-"""The PyTorch peers of the systems with distances and memory compute what tests/golden/memory.py does, in all their forms,
-and have as many parameters as `longstride plan` prints for their recipes."""
+"""The PyTorch peers compute what tests/golden does, in all their forms, and those of the systems with distances and memory have
+as many parameters as `longstride plan` prints for their recipes."""
 import json
 import pathlib
 import subprocess
@@ -17,30 +17,29 @@ if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 7):
     print(f"skipped: PyTorch {torch.__version__} has no block masks of any length; needs 2.7")
     sys.exit(77)
 
-sys.path[:0] = [str(ROOT / "launch/scripts/peers"), str(ROOT / "tests/golden")]
+sys.path[:0] = [str(ROOT / "tests/peers"), str(ROOT / "tests/golden")]
 import adagrad  # noqa: E402
-import adaptive_span_torch  # noqa: E402
-import compressive_torch  # noqa: E402
-import longformer_torch  # noqa: E402
-import transformer_xl_torch  # noqa: E402
-from decoders import check, command as peers, text, training  # noqa: E402
-from decoders.model import product  # noqa: E402
-from decoders.optimizers import Adagrad  # noqa: E402
-from decoders.stepping import Step  # noqa: E402
+import muon  # noqa: E402
+from frame import check, command as peers, text, training  # noqa: E402
+from frame.model import product  # noqa: E402
+from frame.optimizers import Adagrad, newton_schulz  # noqa: E402
+from frame.stepping import Step  # noqa: E402
+from systems import adaptive_span, compressive, longformer, sparse, transformer_xl  # noqa: E402
 
-SYSTEMS = {"transformer-xl": transformer_xl_torch.TransformerXL(), "adaptive": adaptive_span_torch.AdaptiveSpan(),
-           "longformer": longformer_torch.Longformer(), "compressive": compressive_torch.Compressive()}
+RUN = [sys.executable, str(ROOT / "tests/peers/run.py")]
+SYSTEMS = {"transformer-xl": transformer_xl.SYSTEM, "adaptive": adaptive_span.SYSTEM, "longformer": longformer.SYSTEM,
+           "compressive": compressive.SYSTEM}
 
 
-def options(system, *arguments):
-    return peers.parser_of(system, "").parse_args(["--device", "cpu", "--attention", system.forms[0], *arguments])
+def options(system, *arguments, verb="time"):
+    return peers.parser_of(system, verb).parse_args(["--device", "cpu", "--attention", system.forms[0], *arguments])
 
 
 class DecoderPeers(unittest.TestCase):
     def test_forms_agree_with_the_reference(self):
-        for name, system in SYSTEMS.items():
+        for name, system in {**SYSTEMS, "sparse": sparse.SYSTEM}.items():
             with self.subTest(name):
-                self.assertTrue(check.check(system, options(system, "--check")))
+                self.assertTrue(check.check(system, options(system, verb="check")))
 
     def test_parameters_are_those_of_the_recipe(self):
         for name, system in SYSTEMS.items():
@@ -88,7 +87,7 @@ class DecoderPeers(unittest.TestCase):
             self.assertEqual(step.memories[0][0].shape[1], [200, 192][number])
             steps[number] = kept
             step.o.eval_rows = 2
-            nats, scored = training.streams(system, step.o, step.model, batches.flatten())
+            nats, scored = training.streams(system, step.o, step.model, [batches.flatten()])
             self.assertEqual(scored, batches.numel())
             bits.append(nats)
         torch.testing.assert_close(steps[1], steps[0], rtol=1e-12, atol=1e-12)
@@ -108,8 +107,30 @@ class DecoderPeers(unittest.TestCase):
             expected -= torch.cat([part.moved(g, 0.1) for part, g in zip(theirs, gradient.chunk(2))])
         torch.testing.assert_close(model.kv.weight.detach(), expected, rtol=1e-9, atol=1e-9)
 
+    def test_muon_moves_singular_values_as_the_reference_does(self):
+        update = torch.randn(3, 8, 16, dtype=torch.float64)
+        found = torch.linalg.svdvals(newton_schulz(update))
+        expected = torch.stack([torch.linalg.svdvals(muon.newton_schulz(part / 1.02)) for part in update])
+        self.assertLess((found - expected).abs().max(), 0.1)  # they divide by norms that differ by 2%
+        self.assertLess(found.max(), 1.3)
+
+    def test_muon_learns(self):
+        o = options(sparse.SYSTEM, "--model", "text_8min", "--attention", "blocked", "--layers", "2")
+        for name, value in sparse.SYSTEM.tiny[-1].items():
+            setattr(o, name, value)
+        o = peers.completed(sparse.SYSTEM, o)
+        model, rate = sparse.SYSTEM.build(o), torch.tensor(0.02)
+        step = Step(sparse.SYSTEM, o, model, sparse.SYSTEM.optimizer(o, model, rate))
+        step.feed(*2 * [torch.arange(48).repeat(2, 1)])
+        losses = []
+        for _ in range(40):
+            step.run()
+            losses.append(step.loss.item())
+        self.assertLess(losses[-1], 0.8 * losses[0])
+
     def test_training_learns_and_scores_every_byte_of_test(self):
-        small = ["--layers", "1", "--width", "16", "--heads", "2", "--inner", "32", "--batch", "4", "--seconds", "2"]
+        small = ["--layers", "1", "--width", "16", "--heads", "2", "--inner", "32", "--batch", "4", "--seconds", "2",
+                 "--warmup", "5"]
         sizes = {"transformer-xl": ["--segment", "16", "--memory", "16"],
                  "adaptive": ["--segment", "16", "--span", "80", "--ramp", "4"],
                  "longformer": ["--context", "64", "--window", "16", "--dilation", "2", "--windows", "0"],
@@ -117,12 +138,12 @@ class DecoderPeers(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "text"
             file.write_bytes(b"the quick brown fox. " * 1000)
-            scored = len(text.split(file, "test", [0.9, 0.05, 0.05]))
+            scored = len(text.sequences(file, "test")[0])
             for name, system in SYSTEMS.items():
                 said = []
                 training.say = lambda o, **line: said.append(line)
-                o = options(system, "--train", str(file), "--eval-rows", "3", "--eval-lead", "2", "--lr", "0.01",
-                            *small, *sizes[name])
+                o = options(system, str(file), "--eval-rows", "3", "--eval-lead", "2", "--lr", "0.01",
+                            *small, *sizes[name], verb="train")
                 training.train(system, peers.completed(system, o))
                 with self.subTest(name):
                     self.assertEqual(said[-1]["bytes_scored"], scored)
@@ -133,8 +154,7 @@ class DecoderPeers(unittest.TestCase):
             file = pathlib.Path(folder) / "text"
             file.write_bytes(b"the quick brown fox. " * 1000)
             said = subprocess.run(
-                [sys.executable, str(ROOT / "launch/scripts/peers/longformer_torch.py"), "--device", "cpu", "--attention",
-                 "chunks", "--train", str(file), "--seconds", "0.1", "--layers", "1", "--width", "16", "--heads", "2",
+                [*RUN, "train", "longformer", str(file), "--device", "cpu", "--attention", "chunks", "--seconds", "0.1", "--layers", "1", "--width", "16", "--heads", "2",
                  "--inner", "32", "--batch", "4", "--context", "64", "--window", "16", "--dilation", "2", "--ahead", "2"],
                 capture_output=True, text=True, check=True).stdout.splitlines()
         said = [json.loads(line) for line in said]
@@ -143,8 +163,7 @@ class DecoderPeers(unittest.TestCase):
         self.assertEqual([tried[i]["segment"] for i in range(5)], [4, 8, 16, 32, 64])
         self.assertEqual([i for i in tried if "bytes_scored" in tried[i]], [4])
         self.assertIn("trained_seconds", said[-1])
-        refused = subprocess.run([sys.executable, str(ROOT / "launch/scripts/peers/longformer_torch.py"), "--ahead", "2"],
-                                 capture_output=True, text=True)
+        refused = subprocess.run([*RUN, "time", "longformer", "--ahead", "2"], capture_output=True, text=True)
         self.assertIn("--ahead is 2, but must be", refused.stderr)
 
 

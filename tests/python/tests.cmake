@@ -36,3 +36,4 @@ longstride_python_test(decoder_peers slow)
 longstride_python_test(kernels fast)
 longstride_python_test(compiled slow)
 longstride_python_test(hub slow)  # imports transformers
+set_tests_properties(python.decoder_peers PROPERTIES TIMEOUT 600)

@@ -1,6 +1,6 @@
 # longstride.attention in PyTorch, by the Python that tests/python has chosen. Where there is no PyTorch that is new
 # enough, the tests are skipped and say so. They compute on a GPU if the build has CUDA kernels and there is one:
-# launch/scripts/gpu/pytorch.sh runs them there.
+# tests/gpu/scripts/pytorch.sh runs them there.
 #
 # A sanitized library cannot be loaded by a program that is not.
 if(LONGSTRIDE_SANITIZE)
