@@ -1,6 +1,7 @@
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/delta.h"
+#include "kernels/attention/fast_path.h"
 #include "kernels/attention/sm90/long_band/joined_plan.h"
 #include "kernels/attention/sm90/long_band/long_band_plan.h"
 #include "kernels/base/tensor_checks.h"
@@ -54,7 +55,7 @@ Tensor AttentionArgs::scratch_on(Device device) const {
 Tensor AttentionBackwardArgs::scratch_on(Device device) const {
   if (device == Device::cpu) return scratch_of(cpu::attention_scratch_bytes(*this));
   std::size_t sums = 0;
-  if (q.dtype() != Dtype::f32) {
+  if (q.dtype() != Dtype::f32 && hopper_takes_head(q.size(3)) && hopper_takes_head(v.size(3))) {
     cuda::sm90::LongBandPlan long_band;
     cuda::sm90::JoinedPlan joined;
     if (cuda::sm90::find_long_band(*this, long_band))
