@@ -1,17 +1,11 @@
-// Which shapes of attention the kernels for Hopper take, and which of those take more time than their work deserves.
-// Needs no GPU and no CUDA: `plan` asks before anything runs.
+// Advice on shapes that the kernels for Hopper do not take, or that take more time than their work deserves. Needs no
+// GPU and no CUDA: `plan` asks before anything runs.
 #pragma once
 #include <cstdint>
 
 #include "kernels/attention/pattern/plan.h"
 
 namespace longstride::kernels {
-
-// Whether the kernels for Hopper take this plan, if hopper_takes_head holds for the sizes of q, k and v. The portable
-// kernels compute the same for other shapes.
-bool hopper_takes(const AttentionPlan& plan);
-// Elements of a head's q and k, or v and o.
-bool hopper_takes_head(std::int64_t size);
 
 enum class Slowness : std::uint8_t {
   none,

@@ -4,8 +4,6 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-bool supports(const AttentionArgs&);
-bool supports(const AttentionBackwardArgs&);
 void attention(const AttentionArgs&, const Launch&);
 // delta (batch, heads, n) f32: the sum over a row of dout * o.
 void attention_backward(const AttentionBackwardArgs&, const float* delta, const Launch&);

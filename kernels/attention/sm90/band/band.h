@@ -2,16 +2,13 @@
 // (windows, blocks, short columns).
 #pragma once
 #include "kernels/attention/attention.h"
+#include "kernels/attention/sm90/band/band_plan.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
-// For problems that `supports` accepts. How many key tiles a band may have depends on the heads and the direction
-// (band_shape.h).
-bool is_band(const AttentionArgs&);
-bool is_band(const AttentionBackwardArgs&);
-
-void attention_band(const AttentionArgs&, const Launch&);
-// Computes all three gradients in one pass over the band, and the sums of dout * o itself instead of reading delta.
-void attention_backward_band(const AttentionBackwardArgs&, const Launch&);
+void attention_band(const AttentionArgs&, const BandPlan&, const Launch&);
+// All three gradients in one pass over the band. Both compute the sums of dout * o themselves instead of reading delta.
+void attention_backward_band_small(const AttentionBackwardArgs&, const BandPlan&, const Launch&);  // heads: at most 32
+void attention_backward_band_large(const AttentionBackwardArgs&, const BandPlan&, const Launch&);  // keys: at most 64
 
 }  // namespace longstride::kernels::cuda::sm90

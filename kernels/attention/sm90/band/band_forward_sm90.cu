@@ -61,9 +61,7 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
 }  // namespace
 
 // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros and does not write them.
-void attention_band(const AttentionArgs& args, const Launch& launch) {
-  BandPlan band;
-  find_any_band(*args.plan, band);
+void attention_band(const AttentionArgs& args, const BandPlan& band, const Launch& launch) {
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
