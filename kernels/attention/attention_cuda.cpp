@@ -10,8 +10,6 @@
 #include "kernels/attention/delta.h"
 #include "kernels/attention/portable/portable.h"
 #include "kernels/attention/sm90/attention_sm90.h"
-#include "kernels/attention/sm90/band/band.h"
-#include "kernels/attention/sm90/long_band/long_band.h"
 #include "kernels/base/gpu_kind.h"
 
 namespace longstride::kernels::cuda {

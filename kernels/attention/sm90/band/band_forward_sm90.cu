@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/attention/sm90/band/band.h"
+#include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/band/band_forward_kernel.cuh"
 #include "kernels/attention/sm90/band/band_plan.h"
 #include "kernels/base/cuda_types.cuh"
