@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/attention/portable/portable.h"
-#include "kernels/distance_attention/fast_path.h"
+#include "kernels/distance_attention/distance_attention.h"
 #include "kernels/distance_attention/visible.h"
 
 namespace longstride::kernels::cuda::distance {
