@@ -64,7 +64,7 @@ std::int32_t most_forward_reach(const AttentionSizes& sizes) {
   return larger > 64 ? most_large_reach : larger > 32 ? most_shared_reach : most_reach;
 }
 
-// What kernels that take turns pad heads to.
+// The head size of the kernels that take turns; they pad smaller heads.
 std::int32_t padded_head(const AttentionSizes& sizes) {
   const std::int64_t larger = std::max(sizes.key_size, sizes.value_size);
   return larger <= 32 ? 32 : larger <= 64 ? 64 : 128;
@@ -89,7 +89,7 @@ LongBandPlan long_band_of(const AttentionSizes& sizes, const BandPlan& band) {
   return plan;
 }
 
-// Whether a pass is own blocks and summary rows of earlier ones.
+// True if a pass is own blocks and summary rows of earlier ones.
 bool is_joined(const PassGeometry& pass, std::int32_t n) {
   if (pass.parts != 2 || pass.classes != 1) return false;
   const Part &block = pass.part[0], &rest = pass.part[1];

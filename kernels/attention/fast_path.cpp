@@ -25,7 +25,7 @@ bool is_small(std::int64_t key_size, std::int64_t value_size) { return key_size 
 // Keys of more than 64 have no backward kernel for bands: reading and writing rows then costs more than few products
 // do. Times the work, as measured in both directions (docs/notes/2026-11/kernels.md).
 double work_of_window(std::int64_t window) {
-  const std::int64_t tiles = 1 + (window + 62) / 64;  // of keys, for a tile of queries
+  const std::int64_t tiles = 1 + (window + 62) / 64;  // key tiles per query tile
   return 0.44 + 2.17 / static_cast<double>(tiles);
 }
 

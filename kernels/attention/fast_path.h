@@ -10,14 +10,14 @@ namespace longstride::kernels {
 enum class Slowness : std::uint8_t {
   none,
   head_size,       // no multiple of 8 from 16 to 128
-  narrow_window,   // of heads whose keys are larger than 64: few keys per query
+  narrow_window,   // few keys per query, and keys larger than 64
   short_column,    // n / l positions, which one tile holds; below: the widest stride whose columns are longer
-  narrow_summary,  // of a fixed pattern: few keys per query, or a width that is no multiple of 8
+  narrow_summary,  // fixed patterns: few keys per query, or a width that is no multiple of 8
   column_head,     // heads of 24 in columns
   geometry         // too many kinds of heads
 };
 
-// What makes an attention slow, its value, and the nearest values on either side that do not; 0: there is none.
+// The setting that makes an attention slow, its value, and the nearest values on either side that do not; 0: none.
 struct FastPath {
   Slowness slowness = Slowness::none;
   std::int64_t value = 0, below = 0, above = 0;

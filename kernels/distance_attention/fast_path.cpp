@@ -9,7 +9,7 @@ constexpr std::int64_t smallest = 40, largest = 64, pack = 8;
 
 bool is_fast_size(std::int64_t size) { return size >= smallest && size <= largest && size % pack == 0; }
 
-// Whether every distance of a pair has a row of its own in the table.
+// True if every distance of a pair has a row of its own in the table.
 bool has_row_for_every_distance(const DistanceScores& s, std::int64_t step) {
   const std::int64_t entries = s.k.size(1) / step, most = s.window > 0 ? std::min(s.window, entries) : entries;
   return (most - 1) * step < s.table.size(0);

@@ -10,13 +10,13 @@ namespace longstride::kernels {
 enum class DistanceSlowness : std::uint8_t {
   none,
   head_size,  // no multiple of 8 from 40 to 64
-  dropout,    // of probabilities
+  dropout,    // applied to probabilities
   dilation,   // that does not divide the numbers of queries and keys
   table       // whose last row stands for several distances
 };
 
-// What keeps a call from the kernels for Hopper, its value, and of a size the nearest ones on either side that do not;
-// 0: there is none.
+// The setting that keeps a call from the kernels for Hopper, its value, and the nearest sizes on either side that do
+// not; 0: none.
 struct DistanceFastPath {
   DistanceSlowness slowness = DistanceSlowness::none;
   std::int64_t value = 0, below = 0, above = 0;

@@ -5,7 +5,7 @@
 
 namespace longstride::kernels::cuda::distance::hopper {
 
-// Whether TMA can read the tensors, and the scale is positive.
+// True if TMA can read the tensors, and the scale is positive.
 bool can_map(const Call&);
 
 // T is __nv_bfloat16 or __half. forward adds the biases itself, to content and position, which are q.

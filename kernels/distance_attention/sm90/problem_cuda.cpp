@@ -14,7 +14,7 @@ bool is_mappable(const HeadMatrix& m, std::int32_t longest_step) {
          m.head < longest;
 }
 
-// Of the entries of a residue class of `step`: rows that are `step` apart.
+// The entries of a residue class of `step`: rows that are `step` apart.
 CUtensorMap map_of(const HeadMatrix& m, Dtype dtype, std::int64_t size, std::int64_t heads, std::int64_t entries,
                    std::int64_t step, std::int64_t batch) {
   return tensor_map(m.data, dtype,

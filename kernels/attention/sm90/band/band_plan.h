@@ -9,7 +9,7 @@
 namespace longstride::kernels::cuda::sm90 {
 
 struct BandPlan {
-  RowSet set;  // of class 0, queries and keys alike
+  RowSet set;  // class 0, queries and keys alike
   BandShape shape;
   std::int32_t n = 0, classes = 0, heads = 0;
   std::int32_t reach = 0;  // most query tiles that see a key tile, and most key tiles that a query tile sees

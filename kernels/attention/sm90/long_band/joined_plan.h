@@ -11,7 +11,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct JoinedPlan {
   LongBandPlan turns;                             // the band of own blocks, in turns
-  RowSet summary;                                 // of head 0
+  RowSet summary;                                 // head 0
   bool in_pieces = false;                         // its tiles are no boxes (general/tile_pieces.h)
   std::int32_t first[Geometry::most_heads] = {};  // per head, of its summary rows in a block
 

@@ -11,7 +11,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 // Multiprocessors of an H100 or H200, one block each. With others the results are the same.
 inline constexpr std::int32_t long_band_blocks = 132;
-inline constexpr std::int32_t long_band_head = 64;  // what heads of short classes are padded to
+inline constexpr std::int32_t long_band_head = 64;  // heads of short classes are padded to this
 // Classes of no more entries keep dQ in shared memory.
 inline constexpr std::int32_t short_class = 512, short_class_tiles = short_class / band_rows;
 // The sums of those side by side, at least 16 if there are, should stay in the second-level cache.
@@ -20,10 +20,10 @@ inline constexpr std::int32_t least_lanes = 16;
 
 struct LongBandPlan {
   BandPlan band;
-  std::int64_t classes = 0;  // of all heads and sequences
+  std::int64_t classes = 0;  // over all heads and sequences
   bool in_turns = false;     // dQ is summed in global memory; otherwise a block has a class
   // In turns:
-  std::int32_t head = long_band_head;  // what heads are padded to: 32, 64 or 128
+  std::int32_t head = long_band_head;  // heads are padded to this: 32, 64 or 128
   TurnRing ring;
   std::int32_t groups = 0;
 
