@@ -13,10 +13,10 @@ namespace longstride::kernels {
 // Where the matrices of a group and their moments are. All tensors are contiguous and of one type, f32 on a GPU.
 struct FactoredMatrices {
   std::int64_t matrices = 0, rows = 0, columns = 0;
-  MatrixOffsets at;  // of a matrix in the flat gradient and weights
+  MatrixOffsets at;  // each matrix in the flat gradient and weights
   Tensor moments;  // flat: the row means of a matrix, (rows), at rows_at and its column means, (columns), at columns_at
   MatrixOffsets rows_at, columns_at;
-  std::int64_t count() const { return rows * columns; }  // of one matrix
+  std::int64_t count() const { return rows * columns; }  // elements per matrix
 
   void check(Device device, const Tensor& flat, const char* name) const;
 };
@@ -87,7 +87,7 @@ LONGSTRIDE_HOST_DEVICE inline double factored_decay(std::int64_t t, double decay
 
 // The factors of the update and of the weights in one step of one matrix, on either device.
 struct FactoredRates {
-  double update;  // of U, without the learning rate
+  double update;  // factor of U, without the learning rate
   double rate, shrink;
 };
 

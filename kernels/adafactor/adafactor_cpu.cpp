@@ -83,7 +83,7 @@ struct Matrix {
   const T* gradient;
   T *row_means, *column_means;
   std::int64_t rows, columns;
-  T scale;  // of the gradient
+  T scale;  // factor of the gradient
 
   Matrix(const FactoredMatrices& group, const Tensor& flat, std::int64_t index, const OptimizerScalars& scalars)
       : gradient(flat.as<const T>() + group.at.at[index]),

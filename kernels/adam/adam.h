@@ -9,7 +9,7 @@
 
 namespace longstride::kernels {
 
-// What multiplies the warmup: a cosine that spans the whole run; 1; 1 until the last steps, then a line; or 1 until
+// The factor of the warmup: a cosine that spans the whole run; 1; 1 until the last steps, then a line; or 1 until
 // `decay_from` steps, then their reciprocal square root.
 enum class ScheduleKind : std::uint8_t { cosine, constant, warmup_stable_decay, reciprocal_sqrt };
 
@@ -23,8 +23,8 @@ struct Schedule {
   std::int64_t steps = 0;
   ScheduleKind kind = ScheduleKind::cosine;
   double floor = 0;
-  std::int64_t decay_steps = 0;  // of warmup_stable_decay, at least 1
-  std::int64_t decay_from = 0;   // of reciprocal_sqrt, at least 1
+  std::int64_t decay_steps = 0;  // warmup_stable_decay: at least 1
+  std::int64_t decay_from = 0;   // reciprocal_sqrt: at least 1
 };
 
 // fp16: the loss is multiplied by a power of two, so that small gradients do not vanish in half precision; the gradient
@@ -36,14 +36,14 @@ struct LossScale {
 };
 
 struct OptimizerScalars {
-  double sum_of_squares = 0;        // of the scaled gradients: loss_scale times the true ones
-  double learning_rate = 0;         // of this step
+  double sum_of_squares = 0;        // scaled gradients: loss_scale times the true ones
+  double learning_rate = 0;         // for this step
   double gradient_norm = 0;         // before clipping, of the true gradients
-  double clip_coefficient = 1;      // what the gradients are multiplied by: min(1, clip / gradient_norm) / loss_scale
+  double clip_coefficient = 1;      // factor of the gradients: min(1, clip / gradient_norm) / loss_scale
   std::int64_t skipped = 0;         // steps of the run whose gradient was not finite
   std::int64_t skipped_in_row = 0;  // up to and including this one
   std::int64_t good_steps = 0;      // since the loss scale last changed
-  float loss_scale = 1;             // of the next step
+  float loss_scale = 1;             // for the next step
   std::int32_t finite = 1;          // 0: this step's gradient was not finite, and nothing is updated
 };
 

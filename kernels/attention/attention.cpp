@@ -1,8 +1,6 @@
 #include "kernels/attention/attention.h"
 
-#include "kernels/attention/delta.h"
-#include "kernels/attention/sm90/long_band/joined_plan.h"
-#include "kernels/attention/sm90/long_band/long_band_plan.h"
+#include "kernels/attention/choice.h"
 #include "kernels/base/tensor_checks.h"
 
 namespace longstride::kernels {
@@ -50,19 +48,10 @@ Tensor AttentionArgs::scratch_on(Device device) const {
   return device == Device::cpu ? scratch_of(cpu::attention_scratch_bytes(*this)) : Tensor();
 }
 
-// On a GPU, room for delta and for sums in turns.
 Tensor AttentionBackwardArgs::scratch_on(Device device) const {
   if (device == Device::cpu) return scratch_of(cpu::attention_scratch_bytes(*this));
-  std::size_t sums = 0;
-  if (q.dtype() != Dtype::f32) {
-    cuda::sm90::LongBandPlan long_band;
-    cuda::sm90::JoinedPlan joined;
-    if (cuda::sm90::find_long_band(*this, long_band))
-      sums = long_band.scratch_bytes();
-    else if (cuda::sm90::find_joined(*this, joined))
-      sums = joined.scratch_bytes();
-  }
-  return scratch_of(delta_bytes(*this) + sums);
+  const AttentionChoice choice = choose(*this);
+  return scratch_of(choice.delta_bytes + choice.sums_bytes);
 }
 
 }  // namespace longstride::kernels

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "kernels/attention/choice.h"
 #include "kernels/attention/sm90/band/band_shape.h"
-#include "kernels/attention/sm90/general/geometry.h"
-#include "kernels/attention/sm90/general/row_set_kinds.h"
 
 namespace longstride::kernels {
 namespace {
@@ -17,8 +16,8 @@ constexpr double most_work = 1.3;
 
 FastPath head_size(std::int64_t size) {
   const std::int64_t below = size / 8 * 8, above = below + 8;
-  return {Slowness::head_size, size, below >= 16 ? std::min<std::int64_t>(below, 128) : 0,
-          above <= 128 ? std::max<std::int64_t>(above, 16) : 0};
+  return {Slowness::head_size, size, below >= smallest_sm90_head ? std::min(below, largest_sm90_head) : 0,
+          above <= largest_sm90_head ? std::max(above, smallest_sm90_head) : 0};
 }
 
 bool is_small(std::int64_t key_size, std::int64_t value_size) { return key_size <= 32 && value_size <= 32; }
@@ -26,7 +25,7 @@ bool is_small(std::int64_t key_size, std::int64_t value_size) { return key_size 
 // Keys of more than 64 have no backward kernel for bands: reading and writing rows then costs more than few products
 // do. Times the work, as measured in both directions (docs/notes/2026-11/kernels.md).
 double work_of_window(std::int64_t window) {
-  const std::int64_t tiles = 1 + (window + 62) / 64;  // of keys, for a tile of queries
+  const std::int64_t tiles = 1 + (window + 62) / 64;  // key tiles per query tile
   return 0.44 + 2.17 / static_cast<double>(tiles);
 }
 
@@ -95,27 +94,10 @@ FastPath few_keys(const AttentionPlan& plan, const Pass& pass, std::int64_t key_
 
 }  // namespace
 
-bool hopper_takes_head(std::int64_t size) { return size >= 16 && size <= 128 && size % 8 == 0; }
-
-bool hopper_takes(const AttentionPlan& plan) {
-  for (int number = 0; number < passes_in(plan); ++number) {
-    Geometry geometry;
-    if (!geometry_of(plan, number, geometry)) return false;
-    RowSetKinds kinds;
-    for (int p = 0; p < geometry.passes; ++p) {
-      const PassGeometry& pass = geometry.pass[p];
-      if (kinds.number_of(pass.queries) == RowSetKinds::most) return false;
-      for (int i = 0; i < pass.parts; ++i)
-        if (kinds.number_of(pass.part[i].keys) == RowSetKinds::most) return false;
-    }
-  }
-  return true;
-}
-
 FastPath fast_path_of(const AttentionPlan& plan, std::int64_t key_size, std::int64_t value_size) {
   for (const std::int64_t size : {key_size, value_size})
-    if (!hopper_takes_head(size)) return head_size(size);
-  if (!hopper_takes(plan)) return {Slowness::geometry};
+    if (!sm90_takes_head(size)) return head_size(size);
+  if (choose_forward({&plan, 1, key_size, value_size}).family == AttentionFamily::portable) return {Slowness::geometry};
   for (const Pass& pass : plan.passes)
     for (const FastPath& path :
          {few_keys(plan, pass, key_size, value_size), narrow_summary(plan, pass, is_small(key_size, value_size)),

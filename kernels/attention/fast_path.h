@@ -1,5 +1,5 @@
-// Which shapes of attention the kernels for Hopper take, and which of those take more time than their work deserves.
-// Needs no GPU and no CUDA: `plan` asks before anything runs.
+// Advice on shapes that the kernels for Hopper do not take, or that take more time than their work deserves. Needs no
+// GPU and no CUDA: `plan` asks before anything runs.
 #pragma once
 #include <cstdint>
 
@@ -7,23 +7,17 @@
 
 namespace longstride::kernels {
 
-// Whether the kernels for Hopper take this plan, if hopper_takes_head holds for the sizes of q, k and v. The portable
-// kernels compute the same for other shapes.
-bool hopper_takes(const AttentionPlan& plan);
-// Elements of a head's q and k, or v and o.
-bool hopper_takes_head(std::int64_t size);
-
 enum class Slowness : std::uint8_t {
   none,
   head_size,       // no multiple of 8 from 16 to 128
-  narrow_window,   // of heads whose keys are larger than 64: few keys per query
+  narrow_window,   // few keys per query, and keys larger than 64
   short_column,    // n / l positions, which one tile holds; below: the widest stride whose columns are longer
-  narrow_summary,  // of a fixed pattern: few keys per query, or a width that is no multiple of 8
+  narrow_summary,  // fixed patterns: few keys per query, or a width that is no multiple of 8
   column_head,     // heads of 24 in columns
   geometry         // too many kinds of heads
 };
 
-// What makes an attention slow, its value, and the nearest values on either side that do not; 0: there is none.
+// The setting that makes an attention slow, its value, and the nearest values on either side that do not; 0: none.
 struct FastPath {
   Slowness slowness = Slowness::none;
   std::int64_t value = 0, below = 0, above = 0;

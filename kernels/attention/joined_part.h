@@ -4,7 +4,7 @@
 
 namespace longstride::kernels {
 
-// Whether `rest` allows those of its keys that lie just below `window`, a part of the same pass with every position as
+// True if `rest` allows those of its keys that lie just below `window`, a part of the same pass with every position as
 // a key. Then the queries that may attend to one of its keys form one interval over both parts.
 constexpr bool continues(const Part& rest, const Part& window) {
   return window.keys.run >= window.keys.period && window.high == Limit{} && rest.high.block == window.low.block &&

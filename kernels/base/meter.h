@@ -26,7 +26,7 @@ inline constexpr int works = 11;
 struct Cost {
   WorkKind work = WorkKind::other;
   double bytes = 0, operations = 0;
-  double speed = 1;  // of the operations, compared with those of products in the compute type
+  double speed = 1;  // speed of the operations, compared with those of products in the compute type
 };
 
 class Meter {

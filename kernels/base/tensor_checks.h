@@ -10,7 +10,7 @@ namespace longstride::kernels {
 bool computes(Device device, Dtype dtype);
 // The type of statistics, parameter gradients and losses next to tensors of this type.
 Dtype exact_type(Device device, Dtype dtype);
-// Whether `other` may be combined with `dtype`: it must be the same type or its exact type.
+// True if `other` may be combined with `dtype`: it must be the same type or its exact type.
 bool goes_with(Device device, Dtype dtype, Dtype other);
 
 void check_computes(Device device, const Tensor& t, const char* name);

@@ -11,7 +11,7 @@ namespace {
 constexpr int lanes = 32, warps = 8;
 constexpr int at_once = 8;  // rows that a thread loads together
 
-// What a thread reads of one row: n columns, with one instruction.
+// A thread's share of one row: n columns, with one instruction.
 template <int n, class T>
 using Part = std::conditional_t<n == 1, T, Words<T, n>>;
 

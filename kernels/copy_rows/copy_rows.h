@@ -6,7 +6,7 @@ namespace longstride::kernels {
 
 struct CopyRowsArgs {
   Tensor from;  // any type
-  Tensor to;    // of the same shape and type
+  Tensor to;    // same shape and type
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::other, bytes_of(from, to), 0}; }

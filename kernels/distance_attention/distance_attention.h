@@ -59,7 +59,7 @@ struct SeenEntries {
   std::int64_t step, begin, end;
 };
 
-// What determines scores and their weights.
+// The tensors and settings that determine scores and their weights.
 struct DistanceScores {
   Tensor q;                   // (batch, n_q, heads, d)
   Tensor k;                   // (batch, n_k, heads, d)
@@ -68,10 +68,10 @@ struct DistanceScores {
   Tensor position_bias = {};  // v_h, the paper's name, not a value: likewise, requires a table
   Tensor span = {};           // (heads), exact type: the learned z; absent: every key has weight 1
   double longest_span = 0, ramp = 0;
-  Tensor first_key = {};    // (batch) i32 in device memory: key rows before it are hidden, but finite
-  std::int64_t window = 0;  // keys of a query, counted from its own position; 0: all
-  bool self = true;         // whether a query attends to its own position, which counts in `window` either way
-  std::vector<std::int32_t> dilation = {};  // of every head; empty: 1
+  Tensor first_key = {};                    // (batch) i32 in device memory: key rows before it are hidden, but finite
+  std::int64_t window = 0;                  // keys of a query, counted from its own position; 0: all
+  bool self = true;                         // a query attends to its own position, which counts in `window` either way
+  std::vector<std::int32_t> dilation = {};  // per head; empty: 1
   double scale = 1;
   ProbabilityDropout dropout = {};
   DistancePath path = DistancePath::automatic;
@@ -83,7 +83,7 @@ struct DistanceScores {
   // These read the span, if given, which must be in host memory; first_key hides nothing.
   std::int64_t weighted_pairs() const;  // whose weight is above 0
   std::int64_t unread_keys() const;     // rows at the beginning of k that no query reads
-  double weight(std::int64_t head, std::int64_t i, std::int64_t j) const;  // of query row i for key row j; 0: not seen
+  double weight(std::int64_t head, std::int64_t i, std::int64_t j) const;  // query row i, key row j; 0: not seen
   SeenEntries seen_by(std::int64_t head) const;
 };
 

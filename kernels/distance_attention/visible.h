@@ -101,7 +101,7 @@ struct KeptProbabilities {
   LONGSTRIDE_HOST_DEVICE std::uint64_t row(std::int32_t sequence, std::int32_t head, std::int32_t i) const {
     return static_cast<std::uint64_t>((((first_sequence + sequence) * heads + head) * n_q + i) * groups);
   }
-  // What is drawn for a key of a row; requires limit > 0.
+  // The numbers drawn for a key of a row; requires limit > 0.
   LONGSTRIDE_HOST_DEVICE Philox4 draw(std::uint64_t row, std::int32_t key, std::uint32_t step_now) const {
     return philox(seed, row + static_cast<std::uint64_t>(key / 4), step_now, domain);
   }

@@ -8,7 +8,7 @@
 namespace longstride::kernels::cuda {
 
 struct DropoutMask {
-  std::uint32_t key[philox_rounds][2] = {};  // of every round, from the seed: reading parameters is free
+  std::uint32_t key[philox_rounds][2] = {};  // keys of every round, from the seed: reading parameters is free
   std::uint32_t domain = 0;
   std::uint32_t limit = 0;  // words below it drop; 0: nothing is dropped or drawn
   float scale = 1;

@@ -21,7 +21,7 @@ struct FillArgs {
 
 struct CopyArgs {
   Tensor from;  // any type
-  Tensor to;    // of the same count and type; on a GPU floating types may differ: values are rounded
+  Tensor to;    // same count and type; on a GPU floating types may differ: values are rounded
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::other, bytes_of(from, to), 0}; }
@@ -30,7 +30,7 @@ struct CopyArgs {
 // to += from
 struct AddArgs {
   Tensor from;  // any type that the device computes in
-  Tensor to;    // of the same count and type; on a GPU types may differ
+  Tensor to;    // same count and type; on a GPU types may differ
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::other, bytes_of(from, to, to), 0}; }

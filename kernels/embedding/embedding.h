@@ -21,7 +21,7 @@ struct EmbeddingArgs {
   Tensor token_table;  // (vocabulary, width)
   PositionTable positions[max_tables];
   int tables = 0;
-  double scale = 1;        // of the token's row and of the start vector
+  double scale = 1;        // factor of the token's row and of the start vector
   Tensor starts = {};      // (batch) u8; if given, slot t takes tokens[t], except slot 0 of a row that starts (not 0)
   std::int64_t first = 0;  // position of slot 0; when not 0, slot t takes tokens[t] instead of tokens[t - 1]
   const std::int64_t* first_at = nullptr;  // GPU, forward: if given, `first` is read from it and slot t takes tokens[t]

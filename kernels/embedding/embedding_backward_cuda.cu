@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(lanes* warps) order_slots(const EmbeddingTable
   __shared__ int next[warps][each * threads], of_thread[threads];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % lanes, warp = thread / lanes;
   const int chunk = static_cast<int>(blockIdx.x);
-  int place[each];                    // of the chunk's first slot of each token
-  int all_slots = 0, all_pieces = 0;  // of the tokens before k * threads
+  int place[each];                    // the chunk's first slot of each token
+  int all_slots = 0, all_pieces = 0;  // totals of the tokens before k * threads
 #pragma unroll
   for (int k = 0; k < each; ++k) {
     const int own = k * threads + thread;

@@ -20,7 +20,7 @@ template <class T>
 void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const BlasMatrix<const T>& a,
               const BlasMatrix<const T>& b, bool accumulate, const BlasMatrix<T>& c);
 
-// Whether the process may still take the buffers in which OpenBLAS packs matrices, one for each thread that multiplies.
+// True if the process may still take the buffers in which OpenBLAS packs matrices, one for each thread that multiplies.
 // Under a limit on address space that is too low, OpenBLAS would ask for one again and again without end.
 bool room_for_products(int threads);
 std::size_t product_buffers(int threads);  // bytes of these buffers

@@ -24,9 +24,9 @@ namespace longstride::kernels {
 
 enum class Epilogue : std::uint8_t { none, bias, bias_gelu, gelu_backward, bias_relu, relu_backward };
 
-// Whether c is the gradient before an activation.
+// True if c is the gradient before an activation.
 constexpr bool is_backward(Epilogue e) { return e == Epilogue::gelu_backward || e == Epilogue::relu_backward; }
-// Whether the epilogue adds a bias.
+// True if the epilogue adds a bias.
 constexpr bool adds_bias(Epilogue e) {
   return e == Epilogue::bias || e == Epilogue::bias_gelu || e == Epilogue::bias_relu;
 }

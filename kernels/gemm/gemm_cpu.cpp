@@ -66,7 +66,7 @@ namespace {
 
 // How c is cut into blocks. Depends only on the shape, so that the result does not depend on the number of threads.
 struct Blocks {
-  std::int64_t rows, columns;            // of one block
+  std::int64_t rows, columns;            // size of one block
   std::int64_t row_blocks, block_count;  // blocks per column of blocks, blocks in total
 };
 

@@ -86,7 +86,7 @@ struct Kernel {
       barrier_arrive_expect(&input[q], box_bytes);
       tma_load(boxes + q * box_bytes, &p.activated, P::place(panel, t, q, warp), &input[q]);
     };
-    float sum[32] = {};  // of the columns 8 j + 2 (lane mod 4) + {0, 1}
+    float sum[32] = {};  // columns 8 j + 2 (lane mod 4) + {0, 1}
     std::uint32_t parity = 0;
     int before = warpgroup;
     const std::int32_t first = group + warpgroup * p.groups, apart = warpgroups * p.groups;

@@ -42,7 +42,7 @@ cudaDataType_t type_of(Dtype dtype) {
 struct Operand {
   std::int64_t leading;
   bool transposed;
-  unsigned alignment;   // of every matrix, in bytes
+  unsigned alignment;   // bytes, shared by all matrices
   std::int64_t matrix;  // from one matrix of a stack to the next, in elements
 
   auto key() const { return std::tuple(leading, transposed, alignment, matrix); }
@@ -68,7 +68,7 @@ Operand operand(const Tensor& v) {
 // Everything that the choice of an algorithm depends on.
 struct Product {
   std::int64_t matrices, rows, columns, depth;
-  Operand a, b, c, added;  // what is added is c itself, the addend, or nothing
+  Operand a, b, c, added;  // `added` is c itself, the addend, or nothing
   Dtype a_type, b_type, out;
   bool bias, relu, adds, scaled;
   std::size_t workspace;

@@ -15,10 +15,10 @@ namespace longstride::kernels::cuda::panels {
 inline constexpr int panel_columns = 128, tile_rows = 64, half = 64;  // half a panel is a box of TMA, 128 bytes wide
 inline constexpr int warpgroups = 3, threads = 128 * (warpgroups + 1), warps = 4 * warpgroups;
 inline constexpr int producer_registers = 40, consumer_registers = 152;
-inline constexpr int stage_bytes = tile_rows * half * 2;              // of a, 64 deep
-inline constexpr int step_bytes = 2 * half * half * 2;                // of b, 64 deep
+inline constexpr int stage_bytes = tile_rows * half * 2;              // a, 64 deep
+inline constexpr int step_bytes = 2 * half * half * 2;                // b, 64 deep
 inline constexpr int box_rows = 16, box_bytes = box_rows * half * 2;  // a warp's part of half a tile
-inline constexpr int tiles_ahead = 4;                                 // of prefetches into the second-level cache
+inline constexpr int tiles_ahead = 4;                                 // tiles prefetched into the second-level cache
 
 // Shared memory: b's panel, the ring of a's stages, two boxes per warp, and what the kernel controls itself with.
 template <int most_steps>
@@ -217,7 +217,7 @@ struct Panel {
 // c = a b, and the blocks that compute it.
 struct PanelProduct {
   CUtensorMap a, b, c;          // boxes of a and b: 64 x 64; of c: 16 x 64
-  std::int32_t tiles, steps;    // of rows; of 64 in depth
+  std::int32_t tiles, steps;    // tiles of rows, steps of 64 in depth
   std::int32_t panels, groups;  // blocks: panels x groups, and group g takes the tiles g, g + groups, ...
   const std::uint16_t* bias;    // or null
 };

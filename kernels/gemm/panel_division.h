@@ -11,10 +11,10 @@
 
 namespace longstride::kernels::cuda::panels {
 
-inline constexpr std::int64_t most_depth = 8 * half;              // of which a panel of b fits into shared memory
+inline constexpr std::int64_t most_depth = 8 * half;              // deepest panel of b that fits into shared memory
 inline constexpr std::int64_t most_rows = std::int64_t{1} << 30;  // coordinates of TMA have 32 bits
 
-// Whether TMA can copy boxes of a row-major matrix.
+// True if TMA can copy boxes of a row-major matrix.
 inline bool is_mappable(const Tensor& m) {
   return m.stride(1) == 1 && m.stride(0) % 8 == 0 && m.size(1) % half == 0 &&
          reinterpret_cast<std::uintptr_t>(m.data()) % 16 == 0;
@@ -30,18 +30,18 @@ struct Division {
         tiles((rows + tile_rows - 1) / tile_rows),
         groups(std::clamp<std::int64_t>(multiprocessors() / panels, 1, tiles)),
         steps(depth / half) {}
-  // Whether every warpgroup has tiles enough to be worth the panel's load.
+  // True if every warpgroup has tiles enough to be worth the panel's load.
   bool fills_warpgroups() const { return tiles >= 2 * warpgroups * groups; }
 };
 
-// Whether the columns are whole panels, of a depth that fits.
+// True if the columns are whole panels, of a depth that fits.
 inline bool are_panels(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
   return columns > 0 && columns % panel_columns == 0 && depth % half == 0 && depth <= most_depth && rows < most_rows;
 }
 
 inline Division division_of(const GemmArgs& args) { return {args.c.size(0), args.c.size(1), args.a.size(1)}; }
 
-// Whether a product of matrices is one of 16-bit types in whole panels, which this GPU's blocks can divide. `b` is as
+// True if a product of matrices is one of 16-bit types in whole panels, which this GPU's blocks can divide. `b` is as
 // it is stored, row by row.
 inline bool are_panels(const GemmArgs& args, const Tensor& b) {
   if (args.a.dtype() != args.c.dtype() || args.c.dtype() == Dtype::f32) return false;

@@ -43,7 +43,7 @@ __device__ inline void barrier_wait(std::uint64_t* barrier, std::uint32_t parity
       "r"(parity)
       : "memory");
 }
-// Whether that phase is complete, at the latest after a time limit of the system.
+// True if that phase is complete, at the latest after a time limit of the system.
 __device__ inline bool barrier_passed(std::uint64_t* barrier, std::uint32_t parity) {
   std::uint32_t passed;
   asm volatile(
@@ -57,7 +57,7 @@ __device__ inline bool barrier_passed(std::uint64_t* barrier, std::uint32_t pari
       : "memory");
   return passed != 0;
 }
-// Whether that phase is complete now. mbarrier.test_wait
+// True if that phase is complete now. mbarrier.test_wait
 __device__ inline bool barrier_passed_now(std::uint64_t* barrier, std::uint32_t parity) {
   std::uint32_t passed;
   asm volatile(

@@ -13,12 +13,12 @@ inline constexpr std::int32_t most_box_columns = 64;
 
 // A 5-D tensor of 16-bit elements, the dimension of neighbours in memory first. Boxes have min(columns, 64) elements of
 // that dimension, in shared memory rows of 32, 64 or 128 bytes with the swizzle of that size, and `box` of the others.
-// What is beyond the tensor is read as zero and not written. data and strides are multiples of 16 bytes.
+// Elements beyond the tensor are read as zero and not written. data and strides are multiples of 16 bytes.
 struct TensorMapShape {
   std::int64_t size[5];
-  std::int64_t stride[4];  // of the dimensions from the second on, in elements
+  std::int64_t stride[4];  // dimensions from the second on, in elements
   std::int32_t columns;
-  std::int32_t box[4];  // of the dimensions from the second on
+  std::int32_t box[4];  // dimensions from the second on
 };
 CUtensorMap tensor_map(void* data, Dtype dtype, const TensorMapShape& shape);
 

@@ -15,7 +15,7 @@ namespace longstride::kernels::cuda {
 struct Coordinates {
   std::int32_t c[5];
 };
-// Of a matrix_map (tensor_map.h).
+// Coordinates in a matrix_map (tensor_map.h).
 __device__ inline Coordinates matrix_coordinates(std::int32_t column, std::int32_t row) {
   return {{column, 0, row, 0, 0}};
 }

@@ -26,7 +26,7 @@ struct LayerNormArgs {
 };
 LONGSTRIDE_OP(layer_norm, LayerNormArgs)
 
-// What dx holds before the backward pass, if anything. In a pre-norm block it is the gradient that reaches x past the
+// The gradient that dx holds before the backward pass. In a pre-norm block it is the gradient that reaches x past the
 // branches, to which that of the norm is added. In a post-norm block it is a gradient that reaches y by another way
 // than dy: dy + dx takes the place of dy.
 enum class HeldGradient : std::uint8_t { none, of_x, of_y };

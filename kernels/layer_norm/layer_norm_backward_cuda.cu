@@ -7,7 +7,7 @@
 namespace longstride::kernels::cuda {
 namespace {
 
-// What becomes of the gradient dx in the branch below.
+// The use of the gradient dx in the branch below.
 enum class Below {
   none,    // there is no branch
   is_dx,   // it is dx itself, of which only the column sums are new
@@ -32,11 +32,11 @@ struct BackwardRows {
   DropoutMask mask;
 };
 
-// What a thread reads of one row, in a ring of rows that are loaded while another is processed; without it a
+// A thread's share of one row, in a ring of rows that are loaded while another is processed; without it a
 // multiprocessor would alternate between loading and adding. A thread reads only what its own warp copied.
 template <int packs, class T, class R>
 struct Ring {
-  static constexpr int bytes = norm_threads * packs * 4 * static_cast<int>(sizeof(T) + 2 * sizeof(R));  // of a row
+  static constexpr int bytes = norm_threads * packs * 4 * static_cast<int>(sizeof(T) + 2 * sizeof(R));  // per row
   static constexpr int fit = 98 * 1024 / bytes, rows = fit > 4 ? 4 : fit;
   static_assert(rows >= 2);
 
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
     __syncwarp();
     const float mean = ring.mean[slot][thread / 32], rstd = ring.rstd[slot][thread / 32];
     float dy[packs][4] = {}, h[packs][4] = {};
-    float sums[2] = {};  // of g and of g h
+    float sums[2] = {};  // sums of g and of g h
 #pragma unroll
     for (int i = 0; i < packs; ++i) {
       if (!inside(i)) continue;

@@ -15,7 +15,7 @@ namespace {
 
 using panels::box_bytes, panels::box_rows, panels::half, panels::stage_bytes, panels::tile_rows;
 
-constexpr int classes = 256, most_steps = 4;  // of 64 in depth
+constexpr int classes = 256, most_steps = 4;  // steps of 64 in depth
 constexpr int warpgroups = 2, warps = 4 * warpgroups, threads = 128 * (warpgroups + 1);
 constexpr int producer_registers = 40, consumer_registers = 232;
 constexpr int stages = 6, boxes_of_warp = 2;
@@ -45,7 +45,7 @@ __device__ void produce(const LogitsLossProblem& p, char* shared, Control& contr
     for (int i = 0; i < classes / half; ++i)
       tma_load(shared + k * step_bytes + i * half * half * 2, &p.weight, matrix_coordinates(k * half, i * half),
                &control.weight);
-  RingSlot slot{0, 1};  // of "empty", whose first phases need no wait
+  RingSlot slot{0, 1};  // slot of "empty", whose first phases need no wait
   for (std::int32_t t = static_cast<std::int32_t>(blockIdx.x); t < p.tiles; t += static_cast<std::int32_t>(gridDim.x))
     for (int k = 0; k < p.steps; ++k) {
       barrier_wait(&control.empty[slot.index], slot.parity);
@@ -97,7 +97,7 @@ __device__ void multiply(const std::int32_t& steps, char* shared, Control& contr
   release(control, last);
 }
 
-// What a thread knows about its two rows, r = 0 and 1.
+// A thread's two rows, r = 0 and 1.
 struct Rows {
   std::int32_t row[2];
   int target[2];  // less the thread's first class

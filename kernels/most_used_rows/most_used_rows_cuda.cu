@@ -11,7 +11,7 @@ constexpr int warps = 8, threads = warps * warp_threads;
 struct Rows {
   std::int64_t usage_group, usage_row, usage_head;      // strides in elements
   std::int64_t from_group, from_row, to_group, to_row;  // strides in bytes
-  std::int64_t bytes;                                   // of a row
+  std::int64_t bytes;                                   // per row
   int rows, heads, kept;
 };
 
@@ -22,7 +22,7 @@ __device__ inline float sum_of(const Rows& p, const T* usage, std::int64_t g, in
   return sum;
 }
 
-// Whether row r is among the most used: fewer than `kept` rows precede it in the order of sums. Called by whole warps.
+// True if row r is among the most used: fewer than `kept` rows precede it in the order of sums. Called by whole warps.
 __device__ inline bool is_kept(const Rows& p, const float* sums, int r) {
   int before = 0;
   for (int other = this_lane(); other < p.rows; other += warp_threads)

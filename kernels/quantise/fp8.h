@@ -25,7 +25,7 @@ LONGSTRIDE_HOST_DEVICE constexpr Fp8Format fp8_format(Dtype dtype) {
 // The exponent of the smallest power of two by which a row may be divided, if the magnitude of its largest element has
 // these bits in f32. Limited so that the power and its inverse are normal numbers; a row of zeros has the smallest.
 LONGSTRIDE_HOST_DEVICE constexpr int fp8_scale_exponent(std::uint32_t largest_bits, Dtype dtype) {
-  constexpr std::uint32_t fraction_of_largest = 0x600000;  // of 1.75
+  constexpr std::uint32_t fraction_of_largest = 0x600000;  // fraction of 1.75
   const int exponent = static_cast<int>(largest_bits >> 23) - 127 - fp8_format(dtype).largest_exponent +
                        ((largest_bits & 0x7FFFFF) > fraction_of_largest ? 1 : 0);
   return exponent < -126 ? -126 : exponent;
@@ -36,7 +36,7 @@ LONGSTRIDE_HOST_DEVICE constexpr std::uint32_t power_of_two_bits(int exponent) {
   return static_cast<std::uint32_t>(exponent + 127) << 23;
 }
 
-// Whether these bits are those of an infinity or of what is not a number.
+// True if these bits are those of an infinity or of no number.
 LONGSTRIDE_HOST_DEVICE constexpr bool is_infinite_or_nan(std::uint32_t bits) {
   return (bits & 0x7F800000) == 0x7F800000;
 }

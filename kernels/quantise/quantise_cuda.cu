@@ -18,11 +18,11 @@ struct Rows {
   std::uint8_t* q;
   float* scales;
   std::int64_t rows, width;
-  std::int64_t row_stride, column_stride;  // of x
+  std::int64_t row_stride, column_stride;  // strides of x
 };
 
-// Of a row, from the bits of its largest magnitude. The inverse of a row with an infinity or NaN is 0, and NaN its
-// scale.
+// The scale of a row, from the bits of its largest magnitude. The inverse of a row with an infinity or NaN is 0, and
+// NaN its scale.
 struct Scale {
   float scale, inverse;
   __device__ Scale(std::uint32_t largest, Dtype dtype) {
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(threads) quantise_rows(const Rows<T> p) {
 // the lines twice, first for the scales and then, from the second-level cache, to turn 128 lines at a time in shared
 // memory. For weights, which have few elements compared with what they multiply.
 constexpr int across_threads = 512, across_rows = 32, across_lines = 128;
-constexpr int across_groups = across_rows / 8;  // of 8 elements, which one access reads
+constexpr int across_groups = across_rows / 8;  // groups of 8 elements, which one access reads
 constexpr int across_pitch = across_lines + 8;
 
 template <Dtype dtype, class T>

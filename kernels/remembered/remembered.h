@@ -21,7 +21,7 @@ LONGSTRIDE_OP(remember, RememberArgs)
 struct FirstKeyArgs {
   Tensor now;               // (rows), f32 or f64
   Tensor first_key;         // (rows) i32
-  std::int64_t length = 0;  // of both memories
+  std::int64_t length = 0;  // rows of both memories
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::other, bytes_of(now, first_key), 0}; }

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int threads = 128;
 
-// What a step adds to a memory of `length` rows, and to both memories, of `all`, once that is full.
+// The rows that a step adds to a memory of `length` rows, and to both memories, of `all`, once that is full.
 struct Added {
   float length, all, positions, compressed;
 };

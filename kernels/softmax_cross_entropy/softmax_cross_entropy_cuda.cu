@@ -23,7 +23,7 @@ struct LossRows {
   const float* loss_scale;
 };
 
-// Of the gradient of one row.
+// The factor of one row's gradient.
 template <class T>
 __device__ __forceinline__ float scale_of(const LossRows<T>& p, float weight) {
   return weight * static_cast<float>(p.loss_scale != nullptr ? p.scale * static_cast<double>(*p.loss_scale) : p.scale);

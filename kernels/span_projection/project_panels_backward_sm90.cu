@@ -26,12 +26,12 @@ constexpr int producer_registers = 40, consumer_registers = 232;
 constexpr int box_columns = 64, box_bytes = tile_rows * box_columns * 2;
 constexpr int dy_boxes = dy_columns / box_columns, x_boxes = x_columns / box_columns;
 constexpr int stages = 4, stage_bytes = (dy_boxes + x_boxes) * box_bytes;
-constexpr int halves = 2, half_boxes = x_boxes / halves;  // of x: products have 128 columns
+constexpr int halves = 2, half_boxes = x_boxes / halves;  // halves of x: products have 128 columns
 constexpr int step_bytes = 16 * box_columns * 2;          // from 16 rows to the next in a box
 
 struct GradientProblem {
   CUtensorMap dy, x;
-  std::int32_t column_tiles;  // of x; blocks come in groups of as many
+  std::int32_t column_tiles;  // column tiles of x; blocks come in groups of as many
   ReadRows rows;
   float* partials;  // (blocks, 128, 256)
 };

@@ -17,7 +17,7 @@ static_assert(ReadRows::tile_rows == tile_rows && ReadRows::columns == panel_col
 
 struct ProjectProblem {
   CUtensorMap x, weight, y;  // boxes of 64 x 64; of y 16 x 64
-  std::int32_t steps;        // of 64 in depth
+  std::int32_t steps;        // 64 in depth each
   ReadRows rows;
 };
 

@@ -16,10 +16,10 @@ LONGSTRIDE_HOST_DEVICE inline Int first_read_row(Int before, Int farthest) {
   return first < 0 ? 0 : first > before ? before : first;
 }
 
-// What a kernel needs to know of `read` and of the columns.
+// The parts of `read` and of the columns that a kernel needs.
 struct ReadRows {
   static constexpr int most_panels = 32;
-  static constexpr int tile_rows = 64, columns = 128;  // of a panel
+  static constexpr int tile_rows = 64, columns = 128;  // size of a panel's tile
   // For the weights' gradient: the columns of x that a block multiplies with a panel of dy, and how many blocks there
   // are at most, those of the largest Hopper. It is not the number of this GPU, so that memory is planned without one.
   static constexpr int gradient_columns = 256, most_gradient_blocks = 132;
@@ -58,7 +58,7 @@ struct ReadRows {
 // rows are in the second-level cache for all but the first of them.
 struct PanelShare {
   std::int32_t panel, index, groups;
-  std::int32_t first, tiles;  // of every sequence: the first tile that is read, and how many are
+  std::int32_t first, tiles;  // per sequence: the first tile that is read, and how many are
 
   LONGSTRIDE_HOST_DEVICE bool idle() const { return groups == 0; }
   LONGSTRIDE_HOST_DEVICE std::int32_t count(std::int32_t batch) const { return batch * tiles; }

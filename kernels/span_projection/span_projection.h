@@ -47,9 +47,9 @@ std::int64_t first_row(const DistanceScores& read, std::int64_t head);
 
 namespace cuda {
 
-// Whether the kernels for Hopper take these shapes; `y` is y or dy.
+// True if the kernels for Hopper take these shapes; `y` is y or dy.
 bool takes_panels(const DistanceScores& read, const Tensor& x, const Tensor& y);
-// Whether this GPU uses them for a projection without a bias.
+// True if this GPU uses them for a projection without a bias.
 #ifdef LONGSTRIDE_CUDA
 bool uses_panels(const DistanceScores& read, const Tensor& x, const Tensor& y);
 #else

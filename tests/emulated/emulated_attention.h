@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/choice.h"
 #include "kernels/attention/pattern/plan.h"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"
@@ -67,10 +68,16 @@ class EmulatedAttention {
                                    forward.scale,
                                    {},
                                    path_};
-    std::vector<float> scratch(backward.scratch_on(Device::cuda).bytes() / sizeof(float) + 1);
-    backward.scratch = Tensor(scratch.data(), Dtype::u8, {static_cast<std::int64_t>(scratch.size() * sizeof(float))});
+    const Tensor needed = backward.scratch_on(Device::cuda);
+    const std::size_t words = needed.bytes() / sizeof(float);
+    constexpr float untouched = 1.25e30f;
+    std::vector<float> scratch(words + 64, untouched);
+    backward.scratch = Tensor(scratch.data(), Dtype::u8, needed.shape());
     cuda::attention(forward, {});
     cuda::attention_backward(backward, {});
+    EXPECT_EQ(std::count(scratch.begin() + static_cast<std::ptrdiff_t>(words), scratch.end(), untouched), 64)
+        << "more scratch is used than was asked for";
+    EXPECT_TRUE(choose(backward).sums_bytes == 0 || scratch[words - 1] != untouched) << "less scratch is used";
     std::vector<std::byte> written;
     const auto append = [&](const auto& x) {
       const auto* bytes = reinterpret_cast<const std::byte*>(x.data());

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention/sm90/long_band/joined_plan.h"
-#include "kernels/attention/sm90/long_band/long_band_plan.h"
+#include "kernels/attention/choice.h"
 #include "kernels/base/cuda_types.cuh"
 #include "tests/gpu/gpu.h"
 #include "tests/kernels/attention_patterns.h"
@@ -51,9 +50,8 @@ class DeviceAttention {
 
   // Whether the backward kernel is one of sm90/long_band.
   bool is_long_band() const {
-    cuda::sm90::LongBandPlan plan;
-    cuda::sm90::JoinedPlan joined;
-    return cuda::sm90::find_long_band(backward_, plan) || cuda::sm90::find_joined(backward_, joined);
+    const AttentionFamily family = choose(backward_).family;
+    return family == AttentionFamily::classes || family == AttentionFamily::turns || family == AttentionFamily::joined;
   }
   // Sets everything that will be written to NaN.
   void poison() {

@@ -4,7 +4,6 @@
 
 #include <tuple>
 
-#include "kernels/attention/sm90/long_band/long_band_plan.h"
 #include "kernels/base/gpu_kind.h"
 #include "tests/gpu/attention_cuda_reference.h"
 

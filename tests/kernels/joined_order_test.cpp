@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/attention/sm90/long_band/joined_plan.h"
+#include "kernels/attention/choice.h"
 #include "tests/kernels/attention_patterns.h"
 #include "tests/kernels/turn_blocks.h"
 
@@ -26,13 +26,11 @@ class JoinedOrders : public ::testing::Test {
     return with_options(two_parts(PartKind::fixed_block, l, {c}), distinct, inclusive);
   }
   bool finds(const PatternConfig& pattern, std::int64_t heads, std::int64_t n, std::int64_t batch = 1,
-             std::int64_t size = 64, AttentionPath path = AttentionPath::automatic) {
+             std::int64_t size = 64) {
     const auto made = make_plan(pattern, 0, heads, n);
-    AttentionBackwardArgs args;
-    args.plan = made.get();
-    args.path = path;
-    args.q = args.k = args.v = Tensor(nullptr, Dtype::bf16, {batch, n, heads, size});
-    return find_joined(args, plan_);
+    const AttentionChoice choice = choose_backward({made.get(), batch, size, size});
+    plan_ = choice.joined;
+    return choice.family == AttentionFamily::joined;
   }
   // Calls f(pattern, heads, n, text), with the plan in place.
   template <class F>
@@ -148,8 +146,7 @@ TEST_F(JoinedOrders, AreThoseOfTheRecipe) {
   EXPECT_EQ(plan_.order().tasks(), 64 + 16);
 }
 
-TEST_F(JoinedOrders, LeaveOtherAttentionToOtherKernels) {
-  EXPECT_TRUE(finds(fixed(128, 32), 8, 1024));
+TEST_F(JoinedOrders, PadHeadsAndReadInPiecesWhatIsNoBox) {
   EXPECT_TRUE(finds(fixed(128, 32), 8, 1024, 1, 32));
   EXPECT_FALSE(plan_.in_pieces);
   EXPECT_EQ(plan_.turns.head, 32);
@@ -159,15 +156,6 @@ TEST_F(JoinedOrders, LeaveOtherAttentionToOtherKernels) {
   EXPECT_TRUE(plan_.in_pieces) << "tiles of summary rows are no boxes";
   EXPECT_TRUE(finds(fixed(128, 32), 8, 1024, 1, 128));
   EXPECT_EQ(plan_.turns.head, 128);
-  EXPECT_FALSE(finds(fixed(128, 32), 8, 1024, 1, 136));
-  EXPECT_FALSE(finds(fixed(128, 32), 8, 1024, 1, 64, AttentionPath::portable));
-  EXPECT_FALSE(finds(fixed(128, 128), 1, 1024)) << "every row is a summary row";
-  EXPECT_FALSE(finds(fixed(128, 1), 1, 1024)) << "a column";
-  EXPECT_FALSE(finds(fixed(128, 32, true, true), 3, 1024)) << "three parts";
-  EXPECT_FALSE(finds(fixed(256, 32), 4, 128)) << "no block is complete";
-  EXPECT_FALSE(finds(two_parts(PartKind::local, 128, {32}), 4, 1024)) << "a window";
-  EXPECT_FALSE(finds(two_parts(PartKind::fixed_block, 128, {32, 16}), 2, 1024)) << "two widths";
-  EXPECT_FALSE(finds(pattern_of(Integration::merged, {PartKind::dense}, 0), 4, 1024));
 }
 
 }  // namespace

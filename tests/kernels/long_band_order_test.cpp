@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention/sm90/long_band/long_band_plan.h"
+#include "kernels/attention/choice.h"
 #include "tests/kernels/attention_patterns.h"
 #include "tests/kernels/turn_blocks.h"
 
@@ -111,21 +111,14 @@ TEST(TurnRing, BlocksNeverWaitInACircle) {
       }
 }
 
-AttentionBackwardArgs args_of(const AttentionPlan& plan, std::int64_t batch, std::int64_t size, AttentionPath path) {
-  const auto heads = static_cast<std::int64_t>(plan.heads.size());
-  AttentionBackwardArgs args;
-  args.plan = &plan;
-  args.path = path;
-  args.q = args.k = args.v = Tensor(nullptr, Dtype::bf16, {batch, plan.n, heads, size});
-  return args;
-}
-
 class LongBandPlans : public ::testing::Test {
  protected:
   bool finds(const PatternConfig& pattern, std::int64_t heads, std::int64_t n, std::int64_t batch,
-             std::int64_t size = 64, AttentionPath path = AttentionPath::automatic) {
+             std::int64_t size = 64) {
     const auto made = make_plan(pattern, 0, heads, n);
-    return find_long_band(args_of(*made, batch, size, path), plan_);
+    const AttentionChoice choice = choose_backward({made.get(), batch, size, size});
+    plan_ = choice.long_band;
+    return choice.family == (plan_.in_turns ? AttentionFamily::turns : AttentionFamily::classes);
   }
   LongBandPlan plan_;
 };
@@ -176,14 +169,6 @@ TEST_F(LongBandPlans, PadHeadsTo32To64AndTo128) {
   EXPECT_TRUE(plan_.in_turns);
   EXPECT_TRUE(finds(pattern_of(merged, {local}, 64), 8, 65536, 1, 128));
   EXPECT_TRUE(plan_.in_turns);
-}
-
-TEST_F(LongBandPlans, LeaveOtherAttentionToOtherKernels) {
-  EXPECT_FALSE(finds(pattern_of(merged, {local}, 128), 8, 65536, 1)) << "a short band";
-  EXPECT_FALSE(finds(pattern_of(merged, {local, column}, 512), 8, 262144, 1)) << "two parts";
-  EXPECT_TRUE(finds(pattern_of(merged, {local}, 512), 8, 262144, 1, 32));
-  EXPECT_FALSE(finds(pattern_of(merged, {local}, 512), 8, 262144, 1, 136)) << "no kernel for Hopper takes such heads";
-  EXPECT_FALSE(finds(pattern_of(merged, {local}, 512), 8, 262144, 1, 64, AttentionPath::portable));
 }
 
 }  // namespace

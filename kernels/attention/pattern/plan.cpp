@@ -73,7 +73,7 @@ class HeadPasses {
   const PatternConfig& pattern_;
   std::int64_t head_;
   std::int32_t n_, period_;
-  Limit high_;  // of the part merged with the window: i, or just below the window
+  Limit high_;  // high limit of the part merged with the window: i, or just below the window
 };
 
 }  // namespace

@@ -72,7 +72,7 @@ struct Interval {
 
 struct Part {
   PartKind kind = PartKind::dense;
-  RowSet keys;  // of residue class 0
+  RowSet keys;  // residue class 0
   Limit low, high;
 
   // The keys to which the query at position i may attend; `set` holds the keys of its residue class.
@@ -85,7 +85,7 @@ struct Part {
 // no query and no key row. Class 0 is the longest; the others use its tiles, of which the last may hold one row less,
 // or none.
 struct Pass {
-  RowSet queries;  // of residue class 0
+  RowSet queries;  // residue class 0
   std::int32_t classes = 1;
   std::int32_t first_part = 0, parts = 0;
 };
@@ -123,8 +123,8 @@ inline constexpr std::int64_t longest_plan = std::int64_t{1} << 24;
 std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
                                                std::int64_t n, TileShape tile = {});
 
-// Whether every query of every head sees a key, as far as closed form tells: it sees itself or the first key. False may
-// be wrong, true is not.
+// True if every query of every head sees a key, as far as closed form tells: itself or the first key. False may be
+// wrong, true is not.
 bool every_query_sees_a_key(const AttentionPlan& plan);
 
 // The plans of a model. Layers that use the same parts share one.

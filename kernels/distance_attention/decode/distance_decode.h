@@ -27,7 +27,7 @@ struct DecodedStream {
   std::int64_t window = 0;   // as in DistanceScores
   std::int64_t longest = 0;  // distances from here on have weight 0, whatever the span; 0: none
   bool self = true;
-  std::vector<std::int32_t> dilation = {};  // of every head
+  std::vector<std::int32_t> dilation = {};  // per head
 };
 
 // A head's rows: position p is in row first_row + (p + before) mod capacity.
@@ -39,11 +39,11 @@ struct DistanceRing {
 struct DistanceDecodePlan {
   DecodedStream stream;
   std::vector<DistanceRing> rings;  // one per head
-  std::int64_t rows = 0;            // of the cache, for one sequence, over all heads
+  std::int64_t rows = 0;            // cache rows for one sequence, over all heads
 };
 std::shared_ptr<const DistanceDecodePlan> make_distance_decode_plan(DecodedStream stream);
 
-// What a query may see.
+// The positions that a query may see.
 struct SeenPositions {
   std::int64_t segment, memory, compressed, rate, before;
 

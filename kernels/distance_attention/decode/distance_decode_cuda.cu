@@ -54,7 +54,7 @@ struct Rings {
   }
 };
 
-// What scores take from the distance.
+// The distance term of scores.
 template <class T>
 struct Term {
   const T* table;  // null: none

@@ -1,12 +1,12 @@
-// What the CUDA kernels of attention with a distance term read, passed by value. Three kernels compute gradients, each
-// of which recomputes scores (on Hopper the others read what dq has saved) and alone writes its results, so no sum
-// depends on the order of blocks: dq of a tile of queries, dk and dv of a tile of keys, and T's gradient of some
-// distances. What blocks add to gradients of parameters is kept apart and then added in order.
+// The arguments of the CUDA kernels of attention with a distance term, passed by value. Three kernels compute
+// gradients, each of which recomputes scores (on Hopper the others read what dq has saved) and alone writes its
+// results, so no sum depends on the order of blocks: dq of a tile of queries, dk and dv of a tile of keys, and T's
+// gradient of some distances. What blocks add to gradients of parameters is kept apart and then added in order.
 #pragma once
 #include <cstdint>
 
 #include "kernels/attention/portable/portable.h"
-#include "kernels/distance_attention/fast_path.h"
+#include "kernels/distance_attention/distance_attention.h"
 #include "kernels/distance_attention/visible.h"
 
 namespace longstride::kernels::cuda::distance {
@@ -28,7 +28,7 @@ struct Call {
   float* bias_sums = nullptr;  // (batch, heads, query tiles, 2 size + 1): of u, v and the span
   // (chunks, heads, bands, band_rows, size); on Hopper (chunks, heads, pieces, tile_rows, size)
   float* table_sums = nullptr;
-  // What dq saves on Hopper, of saved_units at a time, for the gradients of T and of keys and values; see saved.cuh.
+  // Saved by dq on Hopper, for saved_units at a time: the gradients of T, keys and values read it (saved.cuh).
   void *score_gradients = nullptr, *probabilities = nullptr;
   float scale = 1, longest_span = 0, ramp = 0, keep_scale = 1;
   std::int32_t batch = 0, heads = 0, n_q = 0, n_k = 0, size = 0, value_size = 0, distances = 0, window = 0;

@@ -3,6 +3,7 @@
 
 #include "kernels/base/cuda_types.cuh"
 #include "kernels/base/gpu_kind.h"
+#include "kernels/distance_attention/fast_path.h"
 #include "kernels/distance_attention/gpu/call.h"
 #include "kernels/distance_attention/gpu/scratch.h"
 #include "kernels/distance_attention/sm90/hopper.h"
@@ -68,7 +69,7 @@ Call call_of(const DistanceScores& s, const Tensor& v, const ScratchPieces& piec
 }
 
 bool takes_hopper(const DistanceScores& s, const Call& call) {
-  return s.path == DistancePath::automatic && is_hopper() && distance::hopper::supports(call);
+  return hopper_takes(s, call.value_size) && is_hopper() && distance::hopper::can_map(call);
 }
 
 template <class T>
@@ -105,7 +106,7 @@ void distance_attention(const DistanceAttentionArgs& args, const Launch& launch)
   call.lse = args.lse.as<float>();
   with_gpu_type(args.v.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    const bool hopper = sizeof(T) == 2 && takes_hopper(args.scores, call);
+    const bool hopper = takes_hopper(args.scores, call);
     if (hopper)
       call.content = call.position = call.q;  // the kernel adds the biases
     else

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(const __grid_con
   }
   copies_commit();
 
-  const int row = this_warp() * strips * warp_rows;  // of this warp's first query
+  const int row = this_warp() * strips * warp_rows;  // this warp's first query
   float acc[strips][Value / 8][4] = {};
   Softmax softmax[strips];
   int stage = 0;

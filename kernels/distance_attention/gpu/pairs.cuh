@@ -57,7 +57,7 @@ __device__ inline TileRange query_tiles(const Place& p, std::int32_t s) {
 // The pairs of `rows` queries from query tile t on and key tile s.
 struct TilePairs {
   std::int32_t base, first_key;  // m of (0, 0); columns before first_key are hidden
-  bool masked, ramped;           // whether some pairs are not visible, or have a weight below 1
+  bool masked, ramped;           // some pairs are not visible, or have a weight below 1
 
   __device__ TilePairs(const Place& p, std::int32_t t, std::int32_t s, std::int32_t rows = tile_rows)
       : base(p.first_query(t) - s * tile_rows), first_key(p.in.first_key - s * tile_rows) {

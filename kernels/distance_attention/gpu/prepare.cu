@@ -1,4 +1,4 @@
-// What precedes and follows the products: queries with their biases, delta, and the ordered sums of gradients of
+// The work before and after the products: queries with their biases, delta, and the ordered sums of gradients of
 // parameters.
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"

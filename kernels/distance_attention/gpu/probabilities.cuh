@@ -7,7 +7,7 @@ namespace longstride::kernels::cuda::distance {
 // A lane's two rows of sixteen queries, from row `row` of query tile t on.
 struct LaneRows {
   float lse[2], delta[2];  // lse in base 2; infinity where there is no query or no key, so that P = 0
-  std::uint64_t drawn[2];  // of KeptProbabilities
+  std::uint64_t drawn[2];  // drawn by KeptProbabilities
 
   __device__ LaneRows(const Call& call, const Place& p, std::int32_t t, int row) {
 #pragma unroll

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/distance_attention/fast_path.h"
 #include "kernels/distance_attention/gpu/call.h"
 
 namespace longstride::kernels::cuda {
@@ -18,12 +19,6 @@ std::int64_t chunks_of(const DistanceScores& s, std::int64_t bands, std::int64_t
   const std::int64_t blocks = bands * s.q.size(2), filling = (table_blocks + blocks - 1) / blocks;
   if (!s.span.given()) return filling;
   return std::max(filling, std::min(most_chunks_with_span, most_bytes_with_span / bytes_of_chunk));
-}
-
-// Whether a call may take the kernels for Hopper, as far as can be told without a GPU.
-bool may_take_hopper(const DistanceScores& s, const Tensor& v) {
-  return s.path == DistancePath::automatic && bytes_of(v.dtype()) == 2 && s.dropout.p <= 0 &&
-         is_hopper_size(s.q.size(3)) && is_hopper_size(v.size(3));
 }
 
 }  // namespace
@@ -73,7 +68,7 @@ ScratchPieces::ScratchPieces(const DistanceAttentionBackwardArgs& args, void* me
     const std::int64_t n_k = s.k.size(1);
     bands = bands_of(static_cast<std::int32_t>(s.window > 0 ? std::min(s.window, n_k) : n_k));
     if (args.dtable.given()) take_table_sums(s, carver);
-    if (may_take_hopper(s, args.v)) take_saved(args, carver);
+    if (hopper_takes(s, args.v.size(3))) take_saved(args, carver);
   }
   total = carver.used();
 }

@@ -18,7 +18,7 @@ using portable::Tile;
 inline constexpr int block_warps = block_threads / warp_threads, warp_rows = tile_rows / block_warps;
 inline constexpr int scores = tile_rows / 8;                // blocks of eight columns of an accumulator of scores
 inline constexpr int skew_columns = warp_rows + tile_rows;  // 79, rounded up to whole products
-inline constexpr int skew_stride = 88;  // of 16 bits: rows begin on 16 bytes, eight of them in different banks
+inline constexpr int skew_stride = 88;  // 16-bit elements: rows begin on 16 bytes, eight of them in different banks
 inline constexpr int skew_elements = warp_rows * skew_stride;
 
 // Row `warp_row() + fragment_row(e)` and column `fragment_column(j, e)` of element e of block j of an accumulator.
@@ -157,7 +157,7 @@ class Diagonals {
     for (int e = 0; e < 4; ++e) {
       const int j = scores - late + e / 2, even = e / 2 * 2, odd = even + 1;
       if (j < 0 || j >= scores) continue;
-      const bool second = e % 2 == 0 ? swapped_ : !swapped_;  // whether it is the second element of its pair
+      const bool second = e % 2 == 0 ? swapped_ : !swapped_;  // it is the second element of its pair
       const float x = later_[e % 2] ? (second ? later[odd] : later[even]) : (second ? earlier[odd] : earlier[even]);
       s[j][e] += __shfl_sync(0xFFFFFFFFu, x, from_[e % 2]);
     }
@@ -181,7 +181,7 @@ __device__ inline void add_distance_scores(float (&s)[Strips][scores][4], Tile<T
 #pragma unroll
     for (int k = 0; k < Columns / 16; ++k)
       load_matrices(left[u][k], position.chunk(row + 16 * u + lane % 16, 2 * k + lane / 16));
-  float before[Strips][4];  // of every strip, the block of eight products before these
+  float before[Strips][4];  // each strip's block of eight products before these
 #pragma unroll
   for (int i = 0; i < blocks + Strips - 1; ++i) {
     int first;

@@ -80,7 +80,7 @@ class Deltas {
     for (int i = 0; i < 2; ++i) memory_[place_ + this_lane() + i * warp_threads] = loaded_[i];
     __syncwarp();
   }
-  // Of an accumulator's columns 8 j + lane_column() + {0, 1}.
+  // The values of an accumulator's columns 8 j + lane_column() + {0, 1}.
   __device__ float2 of_columns(int j) const {
     return *reinterpret_cast<const float2*>(memory_ + place_ + 8 * j + lane_column());
   }
@@ -196,8 +196,8 @@ class Consumer {
   const int own_, warp_;
   char* const shared_;
   Deltas deltas_;
-  int slot_ = 0;    // of the step whose dP^T is begun
-  Operand values_;  // of the own keys
+  int slot_ = 0;    // the step whose dP^T is begun
+  Operand values_;  // the own keys
   Accumulator dk_, dv_, dp_;
 };
 

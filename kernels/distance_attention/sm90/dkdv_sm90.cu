@@ -157,7 +157,7 @@ class Consumer {
   const int own_;
   char *const shared_steps_, *const weights_;  // the ring's first slot; P, and dS after it, in two places
   const std::uint64_t k_, v_;
-  int slot_ = 0;  // of the step whose products are begun
+  int slot_ = 0;  // the step whose products are begun
   Accumulator dk_, dv_, s_, dp_;
 };
 

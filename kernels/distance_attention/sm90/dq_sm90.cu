@@ -14,7 +14,7 @@ namespace {
 
 constexpr int tiles_of_block = 3 * warpgroups, step_slots = 4, piece_slots = 5;
 
-// Of shared memory. A table takes the room of a second slot of queries.
+// Layout of shared memory. A table takes the room of a second slot of queries.
 template <bool Table>
 struct Layout {
   static constexpr int query_slots = Table ? 1 : 2;
@@ -30,7 +30,7 @@ struct Control {
   Group groups[Layout<Table>::query_slots];
   RingBarriers<step_slots> steps;
   RingBarriers<piece_slots> pieces;
-  float sums[warpgroups][warpgroup_warps][2 * tile_rows + 1];  // of u, v and the span
+  float sums[warpgroups][warpgroup_warps][2 * tile_rows + 1];  // gradients of u, v and the span
 };
 template <bool Table>
 constexpr std::size_t shared_bytes = Layout<Table>::control_at + sizeof(Control<Table>) + tile_alignment;
@@ -268,7 +268,7 @@ class Consumer {
     reader_.steps.release(slot);
   }
 
-  // Of two lanes with the same 2 Kept columns either keeps half of them and sends the other half.
+  // Two lanes with the same 2 Kept columns exchange halves: either keeps one and sends the other.
   template <int Kept>
   __device__ static void halve(float (&x)[16], int& block) {
     constexpr int offset = 32 / Kept;
@@ -308,7 +308,7 @@ class Consumer {
     });
   }
 
-  // What the tile adds to the gradients of u, v and the span.
+  // Stores the tile's share of the gradients of u, v and the span.
   __device__ void store_sums(const Group& group) {
     auto& sums = control_.sums[own_];
     sum_rows(by_content_, sums[warp_]);

@@ -171,7 +171,7 @@ class Consumer {
   Emptying<slots> ring_;
   const int own_, warp_;  // the first own piece of the block's
   const char* const shared_;
-  const std::uint64_t queries_;  // of slot 0
+  const std::uint64_t queries_;  // slot 0
   Accumulator sum_[own_pieces];
 };
 

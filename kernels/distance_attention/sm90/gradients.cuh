@@ -4,7 +4,7 @@
 
 namespace longstride::kernels::cuda::distance::hopper {
 
-// Of a lane's two rows of query tile t: lse in base 2, infinity where there is no query or no key, so that P = 0.
+// A lane's two rows of query tile t: lse in base 2, infinity where there is no query or no key, so that P = 0.
 struct Statistics {
   float lse[2], delta[2];
 

@@ -1,12 +1,12 @@
-// Attention with a distance term, or without one, on Hopper: TMA and wgmma, for bf16 and f16. Kernels with the
-// contracts of those in gpu/call.h, for calls without dropout whose heads have 33 to 64 elements and whose dilations
-// divide the numbers of queries and keys.
+// Attention with a distance term, or without one, on Hopper: TMA and wgmma. Kernels with the contracts of those in
+// gpu/call.h, for the shapes of fast_path.h.
 #pragma once
 #include "kernels/distance_attention/gpu/call.h"
 
 namespace longstride::kernels::cuda::distance::hopper {
 
-bool supports(const Call&);
+// True if TMA can read the tensors, and the scale is positive.
+bool can_map(const Call&);
 
 // T is __nv_bfloat16 or __half. forward adds the biases itself, to content and position, which are q.
 template <class T>

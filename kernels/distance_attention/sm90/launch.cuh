@@ -9,7 +9,8 @@
 
 namespace longstride::kernels::cuda::distance::hopper {
 
-// What a kernel is compiled for. Spans without a table have no kernels of their own, because they cost little there.
+// The parts that a kernel is compiled with. Spans without a table have no kernels of their own, because they cost
+// little there.
 template <bool Table_, bool Span_>
 struct Form {
   static constexpr bool Table = Table_, Span = Span_;

@@ -1,4 +1,4 @@
-// What the kernels for Hopper read, passed by value: a call, and maps of its tensors for TMA.
+// The arguments of the kernels for Hopper, passed by value: a call, and maps of its tensors for TMA.
 #pragma once
 #include <cuda.h>
 
@@ -16,7 +16,7 @@ struct Problem {
   CUtensorMap content, position, k, v, dout, table;
   std::int32_t step, queries, keys;  // the dilation; entries of a class
   std::int32_t heads;
-  std::int32_t first_unit, units;  // what a launch takes of the (sequence, head)s, numbered in this order
+  std::int32_t first_unit, units;  // a launch's (sequence, head)s, numbered in this order
   std::uint8_t head[most_heads];
 };
 std::vector<Problem> problems_of(const Call&, Dtype dtype);

@@ -14,7 +14,7 @@ bool is_mappable(const HeadMatrix& m, std::int32_t longest_step) {
          m.head < longest;
 }
 
-// Of the entries of a residue class of `step`: rows that are `step` apart.
+// The entries of a residue class of `step`: rows that are `step` apart.
 CUtensorMap map_of(const HeadMatrix& m, Dtype dtype, std::int64_t size, std::int64_t heads, std::int64_t entries,
                    std::int64_t step, std::int64_t batch) {
   return tensor_map(m.data, dtype,
@@ -57,16 +57,9 @@ Problem problem_of(const Call& call, Dtype dtype, std::int32_t step) {
 
 }  // namespace
 
-bool supports(const Call& call) {
-  bool can = call.aligned && call.kept.limit == 0 && call.scale > 0 && is_hopper_size(call.size) &&
-             is_hopper_size(call.value_size);
-  std::int32_t longest = 1;
-  for (std::int32_t h = 0; h < call.heads; ++h) {
-    const std::int32_t step = call.step[h];
-    longest = std::max(longest, step);
-    can &= call.n_q % step == 0 && call.n_k % step == 0 &&
-           (call.table == nullptr || has_row_for_every_distance(call.distances, call.n_k, call.window, step));
-  }
+bool can_map(const Call& call) {
+  const std::int32_t longest = *std::max_element(call.step, call.step + call.heads);
+  bool can = call.aligned && call.scale > 0;
   for (const HeadMatrix* m : {&call.q, &call.content, &call.position, &call.k, &call.v})
     can &= is_mappable(*m, longest);
   if (call.dout.data != nullptr) can &= is_mappable(call.dout, longest);

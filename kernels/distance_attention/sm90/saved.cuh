@@ -1,8 +1,8 @@
-// What dq saves so that it is computed once: gradients of scores, which T's gradient multiplies, by distance; and
-// probabilities, from which dk and dv follow, by keys. A unit's tile of queries has a tile of the former for every
-// piece of the table that it reads, 64 queries and 64 distances, and one of the latter for every tile of keys. Pieces
-// are numbered from the first that has an m that is not negative, tiles of keys alike: that of number n meets the
-// pieces n and n + 1.
+// The results of dq that are saved, so that they are computed once: gradients of scores, which T's gradient multiplies,
+// by distance; and probabilities, from which dk and dv follow, by keys. A unit's tile of queries has a tile of the
+// former for every piece of the table that it reads, 64 queries and 64 distances, and one of the latter for every tile
+// of keys. Pieces are numbered from the first that has an m that is not negative, tiles of keys alike: that of number n
+// meets the pieces n and n + 1.
 //
 // A tile is as registers hold it, in 16 bytes per lane: columns [16 k, 16 k + 16) of warp w's 16 queries are operand k
 // of the warp, and its lanes follow one another at 512 (4 k + w).
@@ -13,7 +13,7 @@ namespace longstride::kernels::cuda::distance::hopper {
 
 inline constexpr int saved_operand_bytes = 16 * warp_threads;
 
-// Of query tile t, `of_tile` tiles per query tile: the first. `unit`: of the launch.
+// The first of the `of_tile` tiles of query tile t. `unit`: number in the launch.
 __device__ inline char* saved_tiles(const Problem& problem, void* saved, std::int32_t of_tile, const Place& p,
                                     std::int32_t t, std::int32_t unit) {
   const std::int64_t number =
@@ -43,7 +43,7 @@ class SavedTiles {
   // `first`: the tile of number 0; `number`: of key tile 0.
   __device__ SavedTiles(char* first, std::int32_t number)
       : to_(first + number * tile_bytes + this_thread() % warpgroup_threads * 16) {}
-  // Of key tile s, or of the farther one of its pieces.
+  // Stores key tile s, or the farther one of its pieces.
   __device__ void store(std::int32_t s, const Operand& saved) const {
     char* const to = to_ - s * tile_bytes;
 #pragma unroll

@@ -27,14 +27,14 @@ class Skew {
   static constexpr int queries = 16, columns = 128, warp_bytes = queries * columns * 4;
 
  private:
-  static constexpr int column_bytes = queries * 4, band_bytes = queries * 16;  // of a column; of eight of the band
+  static constexpr int column_bytes = queries * 4, band_bytes = queries * 16;  // per column, and per eight of the band
 
   // The order of queries gives other banks to queries 0, 2, 4, 6, to 1, 3, 5, 7, to 0 to 3 and to 4 to 7 of eight.
   __device__ static constexpr int place(int query, int column) {
     return column / 8 * (8 * column_bytes) + (query ^ query / 4 % 2) * 32 + column % 8 * 4;
   }
 
-  // Whether the lanes of every access have banks of their own: a put's, half of a get's, which reads two words per
+  // True if the lanes of every access have banks of their own: a put's, half of a get's, which reads two words per
   // lane, and a half word's of the band.
   __device__ static constexpr bool has_no_conflicts() {
     for (int first = 0; first < 8; ++first) {
@@ -171,7 +171,7 @@ class Skew {
   char* const memory_;
   const int warp_, row_, column_;
   int wrap_[2];                                                 // bytes
-  std::uint32_t is_far_[4], is_last_[4], is_last_diagonal_[4];  // of operands: of the band's blocks 1 to 3, or block 4
+  std::uint32_t is_far_[4], is_last_[4], is_last_diagonal_[4];  // operands: the band's blocks 1 to 3, or block 4
   int turn_ = 0;
 };
 

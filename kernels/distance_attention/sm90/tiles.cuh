@@ -1,5 +1,5 @@
-// What the kernels for Hopper share: tiles of 64 rows of 128 bytes in shared memory, their products by a warpgroup,
-// groups of neighbouring tiles that a block takes at a time, and the two rings through which a block reads.
+// The parts that the kernels for Hopper share: tiles of 64 rows of 128 bytes in shared memory, their products by a
+// warpgroup, groups of neighbouring tiles that a block takes at a time, and the two rings through which a block reads.
 //
 // Two warpgroups of consumers have a tile each and one producer thread copies what they read. One ring has what both
 // warpgroups read in a step; the other has pieces of the table, 64 distances each. A warpgroup needs two neighbouring
@@ -129,7 +129,7 @@ LONGSTRIDE_HOST_DEVICE inline std::int32_t tiles_of_queries(const Problem& probl
 LONGSTRIDE_HOST_DEVICE inline std::int32_t tiles_of_keys(const Problem& problem) {
   return (problem.keys + tile_rows - 1) / tile_rows;
 }
-// Of a head with `tiles` tiles per class.
+// The groups of a head with `tiles` tiles per class.
 LONGSTRIDE_HOST_DEVICE inline std::int32_t groups_of_head(const Problem& problem, std::int32_t tiles) {
   return problem.step * ((tiles + warpgroups - 1) / warpgroups);
 }
@@ -142,7 +142,7 @@ LONGSTRIDE_HOST_DEVICE inline std::int32_t groups_of(const Problem& problem, std
 struct Group {
   Place p;
   std::int32_t first;  // tile of warpgroup 0
-  std::int32_t unit;   // of the launch
+  std::int32_t unit;   // number in the launch
   TileRange own[warpgroups], all;
 
   // `index` counts the groups of `tiles` tiles of all units and classes. Groups of one head have different amounts of

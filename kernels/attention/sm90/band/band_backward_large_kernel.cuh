@@ -95,7 +95,7 @@ struct BandBackwardLarge : BandBackwardLargeMath<T, KeySize, ValueSize> {
     Loads next{task.begin, shape.end_tile(task.end - 1, task.length), first_key, task.end};
     if (loads) load_ahead(next, task.begin, first_key);
 
-    int own_slot = 0, own_partial = 0;  // of the first query tile that sees this or a later key tile
+    int own_slot = 0, own_partial = 0;  // the first query tile that sees this or a later key tile
     std::int32_t unseen = task.begin;   // the first query tile that has not been used yet
     int stage = 0, ds_stage = 0;
     std::uint32_t query_parity = 0, key_parity = 0;

@@ -43,7 +43,7 @@ struct BandBackwardLargeMath : BandBackward<T, KeySize, ValueSize, BandBackwardP
 
   // ---- Loads, by one thread ----
 
-  // Of a box, from one of the tile's rows on.
+  // The corner of a box, from one of the tile's rows on.
   __device__ Coordinates corner(std::int32_t tile, int box, int from_row = 0) const {
     const bool natural = task.step == 1 && problem.classes == 1;
     const std::int32_t entry = tile * rows + from_row;

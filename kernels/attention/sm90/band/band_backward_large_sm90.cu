@@ -1,7 +1,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/attention/sm90/band/band_backward.h"
+#include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/band/band_backward_large_kernel.cuh"
 #include "kernels/attention/sm90/band/band_backward_launch.cuh"
 #include "kernels/attention/sm90/band/band_backward_served_kernel.cuh"

@@ -33,7 +33,7 @@ struct BandBackward {
 
   const Problem& problem;
   char* const shared;
-  const int thread, lane = thread % 32;               // of the warpgroup
+  const int thread, lane = thread % 32;               // thread of the warpgroup
   const int warp = __shfl_sync(~0u, thread / 32, 0);  // uniform, as the compiler can tell
   // Blocks on one multiprocessor load with different warps, because the loading warp has more work.
   const bool loads = thread == static_cast<int>(blockIdx.x / 128 % 4 * 32);
@@ -41,7 +41,7 @@ struct BandBackward {
   __device__ BandBackward(const Problem& p, char* memory, int thread_of_warpgroup = this_thread())
       : problem(p), shared(memory), thread(thread_of_warpgroup) {}
 
-  // Whether a phase is complete, for every lane of the warp, so that every lane may read what has arrived.
+  // True if a phase is complete, for every lane of the warp, so that every lane may read what has arrived.
   __device__ static bool passed(std::uint64_t* barrier, std::uint32_t parity) {
     return __all_sync(~0u, barrier_passed_now(barrier, parity));
   }

@@ -10,7 +10,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct BandBackwardProblem {
   RowMaps q, k, v, o, dout;
-  RowSet set;  // of class 0, queries and keys alike
+  RowSet set;  // class 0, queries and keys alike
   BandShape shape;
   std::int32_t n, classes, heads;
   std::int32_t reach;                  // most query tiles that see a key tile

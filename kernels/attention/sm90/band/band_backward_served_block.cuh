@@ -1,5 +1,5 @@
-// What the warpgroups of a block share in attention backward over a band of three key tiles per query tile, for heads
-// of 33 to 64: shared memory, its barriers, and the tiles of the block.
+// The parts that the warpgroups of a block share in attention backward over a band of three key tiles per query tile,
+// for heads of 33 to 64: shared memory, its barriers, and the tiles of the block.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,11 +27,11 @@ struct BandBackwardServedBlock : BandBackwardLargeMath<T, served_head, served_he
   static constexpr int walking_registers = 200, serving_registers = 104;
   static constexpr int lead = 3;  // query tiles whose statistics are known before dQ of the first one
   static_assert(lead >= served_reach, "or the last query tiles would have no statistics");
-  static constexpr int slots = 4;  // of query tiles
+  static constexpr int slots = 4;  // query tiles
   // With three stages of values walkers would wait for them a quarter of the time: a stage is free only once the
   // gradient that took its place has left, during its walker's next key tile.
   static constexpr int key_stages = 5, value_stages = 5;
-  static constexpr int rooms = 3;  // of each walker, for dS
+  static constexpr int rooms = 3;  // per walker, for dS
 
   // Shared memory, from a multiple of 1024 bytes.
   static constexpr int keys_at = slots * tile_bytes, values_at = keys_at + key_stages * key_bytes,

@@ -81,7 +81,7 @@ struct BandBackwardServedWalker : BandBackwardServedBlock<T> {
   __device__ void release_values(int stage) const {
     if (lane == 0) barrier_arrive(this->value_empty(stage));
   }
-  // Of the walker's threads.
+  // A barrier of the walker's threads.
   __device__ void sync() const { named_barrier_sync(2 + group, warpgroup_threads); }
 
   __device__ void walk() const {

@@ -1,5 +1,5 @@
-// What the warpgroups of a block share in attention backward over a band, for heads of at most 32: shared memory, its
-// barriers, the places of tiles, and the way of a gradient's rows to memory.
+// The parts that the warpgroups of a block share in attention backward over a band, for heads of at most 32: shared
+// memory, its barriers, the places of tiles, and the way of a gradient's rows to memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ struct BandBackwardSmallBlock : BandBackward<T, small_head, small_head, BandBack
   // Per thread: as many as the block begins with, four times 128.
   static constexpr int walking_registers = 152, serving_registers = 56;
   static constexpr int lead = 3;          // query tiles whose statistics are known before dQ of the first one
-  static constexpr int slots = lead + 3;  // of query tiles
+  static constexpr int slots = lead + 3;  // query tiles
   static constexpr int most_ds_slots = 3, late_rooms = 2;
 
   // How many query tiles have a slot for dS, the tiles of a slot, the late rooms of all walkers, and the key tiles.

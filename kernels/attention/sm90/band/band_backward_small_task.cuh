@@ -1,4 +1,4 @@
-// What a block of attention backward over a band owns, for heads of at most 32.
+// A block's share of attention backward over a band, for heads of at most 32.
 #pragma once
 #include <cstdint>
 

@@ -94,7 +94,7 @@ struct BandBackwardWide : BandBackwardLargeMath<T, KeySize, ValueSize> {
       for (int step = 1; step < problem.reach; ++step) barrier_init(turn(i, step), warpgroup_threads);
     barrier_init_fence();
   }
-  // Of the warpgroup's threads.
+  // A barrier of the warpgroup's threads.
   __device__ void sync_group() const { named_barrier_sync(1 + group, warpgroup_threads); }
 
   __device__ Statistics& statistics(int slot) const {
@@ -104,7 +104,7 @@ struct BandBackwardWide : BandBackwardLargeMath<T, KeySize, ValueSize> {
 
   // ---- The warpgroup that loads ----
 
-  // Of a query tile that has arrived.
+  // The query tile must have arrived.
   __device__ void compute_statistics(std::int32_t tile, int slot) const {
     const OutputRow output = this->read_output(task, tile * rows);
     this->write_statistics(output, shared + slot * tile_bytes + key_bytes, statistics(slot));

@@ -13,7 +13,7 @@ namespace longstride::kernels::cuda::sm90 {
 // Query tiles: [begin, end) in each of some classes.
 struct BandForwardTask {
   std::int32_t head, sequence, run, residue, class_end;
-  std::int32_t base, step, length;  // of this class: entry t is at base + t * step
+  std::int32_t base, step, length;  // this class: entry t is at base + t * step
   std::int32_t begin, end;
 
   // Consecutive blocks have neighbouring heads, then neighbouring classes, because their rows are neighbours in
@@ -50,7 +50,7 @@ struct BandForwardTask {
 template <int KeySize, int ValueSize, bool Shares, int Reach>
 struct BandForwardBlock {
   static constexpr int groups = KeySize > 64 ? 2 : 3, tasks = Shares ? 1 : groups,
-                       sharers = groups / tasks;  // of a ring
+                       sharers = groups / tasks;  // tasks per ring
   static constexpr int threads = (groups + 1) * 128, rows = band_rows, warps = 4, warp_rows = 16;
   // Given at the start, and as they are divided then.
   static constexpr int registers = 65536 / threads / 8 * 8, loader_registers = groups == 2 ? 40 : 32,
@@ -59,7 +59,7 @@ struct BandForwardBlock {
   // Values of more than 64 columns, like many key tiles, leave room for one slot of queries; outputs leave 64 columns
   // at a time.
   static constexpr bool is_large = ValueSize > 64, is_far = Reach > most_reach;
-  static constexpr int query_slots = is_large || is_far ? 1 : 2;  // of a consumer
+  static constexpr int query_slots = is_large || is_far ? 1 : 2;  // per consumer
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;
@@ -82,7 +82,7 @@ struct BandForwardBlock {
 
   const BandForwardProblem& problem;
   char* const shared;
-  const int sharer;  // of the task, whose query tiles sharer, sharer + sharers, ... it takes
+  const int sharer;  // it takes the task's query tiles sharer, sharer + sharers, ...
 
   __device__ char* queries(int of, int slot) const { return shared + of * sharer_bytes + slot * key_bytes; }
   __device__ char* keys(int stage) const { return shared + keys_at + stage * stage_bytes; }

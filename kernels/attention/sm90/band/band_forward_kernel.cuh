@@ -55,7 +55,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
             {limit.low(first + lane / 4) - begin - column, limit.low(first + lane / 4 + 8) - begin - column}};
   }
 
-  // Whether the warp's rows see all of a tile's keys. One test instead of eight, as short branches cost more than they
+  // True if the warp's rows see all of a tile's keys. One test instead of eight, as short branches cost more than they
   // skip.
   __device__ static bool is_whole(const Sight& sight, int tile) {
     return (sight.visible >> 4 * tile & 15) == 15 && (sight.cut >> 4 * tile & 15) == 0;

@@ -27,7 +27,7 @@ struct BandLimit {
 struct BandForwardProblem {
   RowMaps q, k, v;  // boxes of band_rows rows
   RowMaps o;        // boxes of the rows of a warp
-  RowSet set;       // of class 0, queries and keys alike
+  RowSet set;       // class 0, queries and keys alike
   BandLimit limit;
   std::int32_t n, classes;
   std::int32_t stages;      // key and value tiles in a ring

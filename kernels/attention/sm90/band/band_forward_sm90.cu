@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/attention/sm90/band/band.h"
+#include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/band/band_forward_kernel.cuh"
 #include "kernels/attention/sm90/band/band_plan.h"
 #include "kernels/base/cuda_types.cuh"
@@ -61,9 +61,7 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
 }  // namespace
 
 // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros and does not write them.
-void attention_band(const AttentionArgs& args, const Launch& launch) {
-  BandPlan band;
-  find_any_band(*args.plan, band);
+void attention_band(const AttentionArgs& args, const BandPlan& band, const Launch& launch) {
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {

@@ -1,48 +1,19 @@
-// Recognises bands, and divides a band between blocks.
+// A band (choice.cpp finds it), and its division between blocks.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels/attention/pattern/tile_span.h"
 #include "kernels/attention/sm90/band/band_shape.h"
-#include "kernels/attention/sm90/general/geometry.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
 struct BandPlan {
-  RowSet set;  // of class 0, queries and keys alike
+  RowSet set;  // class 0, queries and keys alike
   BandShape shape;
-  std::int32_t n, classes, heads;
-  std::int32_t reach;  // most query tiles that see a key tile, and most key tiles that a query tile sees
+  std::int32_t n = 0, classes = 0, heads = 0;
+  std::int32_t reach = 0;  // most query tiles that see a key tile, and most key tiles that a query tile sees
 };
-
-// The band of a plan whose heads all have one part, whose keys are the queries' row set, however wide. Returns false
-// for any other plan.
-inline bool find_any_band(const AttentionPlan& plan, BandPlan& band) {
-  Geometry geometry;
-  if (passes_in(plan) != 1 || !geometry_of(plan, 0, geometry) || geometry.passes != 1) return false;
-  const PassGeometry& pass = geometry.pass[0];
-  const Part& part = pass.part[0];
-  if (pass.parts != 1 || !(part.keys == pass.queries) || !(part.high == Limit{})) return false;
-  const bool natural = part.keys.run >= part.keys.period;
-  if (part.low.block > 0 && (!natural || part.low.back != 0)) return false;
-  band.set = part.keys;
-  band.classes = pass.classes;
-  band.n = plan.n;
-  band.heads = geometry.heads;
-  band.shape.block = part.low.block;
-  band.shape.window = std::min(part.low.back / (natural ? 1 : part.keys.period) + 1, part.keys.length);
-  const std::int32_t tiles = tiles_in(band.set.length, band_rows), block = band.shape.block;
-  if (block <= 0)
-    band.reach = std::min((band.shape.window + 2 * band_rows - 2) / band_rows, tiles);
-  else
-    band.reach = std::min(tiles_in(block, band_rows) + (block % band_rows == 0 ? 0 : 1), tiles);
-  return true;
-}
-// A band whose tiles that see one another fit into shared memory together.
-inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
-  return find_any_band(plan, band) && band.reach <= most_reach;
-}
 
 // The division of a band between blocks: a block owns `run` tiles of a class or, where classes are short, all tiles
 // of `chain` consecutive classes.

@@ -231,7 +231,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
   // The same; the scores of a tile and the product of the weights before it with their values run side by side.
   __device__ static void pass_run_overlapping(Rows& rows, Needed& needed) {
     std::uint32_t p[keys / 16][4];
-    RingSlot before = needed.slot();  // of the weights in p
+    RingSlot before = needed.slot();  // holds the weights in p
     {
       float s[keys / 2] = {};
       take_turn();

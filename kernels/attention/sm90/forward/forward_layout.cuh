@@ -46,7 +46,7 @@ struct ForwardLayout {
   static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
 
   __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
-  // Of a warpgroup.
+  // A warpgroup's queries.
   __device__ static char* queries_of(char* shared, int task, int warpgroup) {
     return shared + (task * warpgroups + warpgroup) * query_bytes;
   }

@@ -1,4 +1,4 @@
-// What loads queries, keys and values of a block of the forward kernel.
+// The loads of queries, keys and values for a block of the forward kernel.
 #pragma once
 #include <cstdint>
 
@@ -28,7 +28,7 @@ class ForwardProducer : Layout {
   // The threads that start copies. Without a producer warpgroup two consumer threads share the work.
   static constexpr int key_loader = tiling.specialised ? warpgroups * 128 : warpgroups * 128 - 32;
   static constexpr int query_loader = tiling.specialised ? key_loader : 0;
-  // Whether this thread calls load_keys: the loading thread or, as pieces are many, its warp.
+  // True if this thread calls load_keys: the loading thread or, as pieces are many, its warp.
   __device__ static bool loads_keys() {
     return Pieces ? threadIdx.x / 32 == key_loader / 32 : threadIdx.x == key_loader;
   }

@@ -37,9 +37,9 @@ class KeyRuns {
     enter();
     return first_ < last_ && first_ == tile_;
   }
-  // Whether the warp's rows see the whole tile.
+  // True if the warp's rows see the whole tile.
   __device__ bool is_full() const { return tile_ >= full_ && tile_ < full_end_; }
-  // Of the thread's two rows, in keys from the tile's first.
+  // The thread's two rows, in keys from the tile's first.
   struct Allowed {
     Interval row[2];
   };
@@ -67,7 +67,7 @@ class KeyRuns {
   const ForwardTask& task_;
   const std::int32_t parts_;
   std::int32_t part_ = -1;
-  std::int32_t tile_ = 0, end_ = 0;       // of the part
+  std::int32_t tile_ = 0, end_ = 0;       // in the part
   std::int32_t first_ = 0, last_ = 0;     // those of the part that the warpgroup needs: from first_ to before last_
   std::int32_t full_ = 0, full_end_ = 0;  // those that all of the warp's rows see
 };

@@ -36,9 +36,9 @@ struct BackwardProblem {
 };
 
 struct BackwardProblemInPieces : BackwardProblem {
-  bool in_pieces;  // whether the kernels that read tiles in pieces are used; the others do not receive this
+  bool in_pieces;  // the kernels that read tiles in pieces are used; the others do not receive this
   PieceMaps k_pieces, v_pieces;
-  Divisor run[RowSetKinds::most];  // of each kind of row set
+  Divisor run[RowSetKinds::most];  // per kind of row set
 };
 
 // Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`.

@@ -9,15 +9,15 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct PassGeometry {
   static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
-  RowSet queries;                       // of class 0
+  RowSet queries;                       // class 0
   std::int32_t classes = 0;
   std::int32_t parts = 0;
   Part part[most_parts];
 };
 
-// Whether every tile of 64 or of 128 summary rows is one box (row_maps.h), as tiles in natural order and of residue
-// classes always are. Not if their run neither divides a tile nor is a multiple of one, nor if the last query sees rows
-// of a period that the sequence ends within. Such tiles are read in pieces (tile_pieces.h).
+// True if every tile of 64 or of 128 summary rows is one box (row_maps.h), as tiles in natural order and of residue
+// classes always are. Tiles are no boxes if their run neither divides a tile nor is a multiple of one, nor if the last
+// query sees rows of a period that the sequence ends within. Such tiles are read in pieces (tile_pieces.h).
 constexpr bool is_summary(const RowSet& set) { return set.run > 1 && set.run < set.period; }
 constexpr bool has_boxes(const Part& part, std::int32_t n) {
   const RowSet& keys = part.keys;
@@ -43,7 +43,7 @@ inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
   out.n = plan.n;
   out.heads = static_cast<std::int32_t>(plan.heads.size());
   if (out.heads > Geometry::most_heads) return false;
-  std::int32_t index[Geometry::most_passes];  // of each pass in the plan
+  std::int32_t index[Geometry::most_passes];  // each pass's number in the plan
   for (std::int32_t head = 0; head < out.heads; ++head) {
     const HeadPlan& h = plan.heads[static_cast<std::size_t>(head)];
     out.pass_of[head] = Geometry::none;
@@ -65,7 +65,7 @@ inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
   return true;
 }
 
-// Whether a part of any pass has tiles that are no boxes.
+// True if a part of any pass has tiles that are no boxes.
 inline bool needs_pieces(const Geometry& geometry) {
   for (std::int32_t p = 0; p < geometry.passes; ++p)
     for (std::int32_t i = 0; i < geometry.pass[p].parts; ++i)

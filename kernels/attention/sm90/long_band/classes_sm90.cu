@@ -2,9 +2,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/band/band_backward_launch.cuh"
 #include "kernels/attention/sm90/long_band/classes_kernel.cuh"
-#include "kernels/attention/sm90/long_band/long_band.h"
 #include "kernels/base/gpu_kind.h"
 
 namespace longstride::kernels::cuda::sm90 {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/long_band/joined_task.cuh"
-#include "kernels/attention/sm90/long_band/long_band.h"
 #include "kernels/attention/sm90/long_band/turns_launch.cuh"
 
 namespace longstride::kernels::cuda::sm90 {

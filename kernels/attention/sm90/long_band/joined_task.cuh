@@ -9,7 +9,7 @@
 namespace longstride::kernels::cuda::sm90 {
 
 struct JoinedProblem : TurnProblem {
-  RowMaps summary_k, summary_v;  // of boxes, or of whole runs if tiles are read in pieces
+  RowMaps summary_k, summary_v;  // boxes, or whole runs if tiles are read in pieces
   PieceMaps pieces_k, pieces_v;
   bool in_pieces;
   std::int32_t run;                          // summary rows of a block
@@ -19,8 +19,8 @@ struct JoinedProblem : TurnProblem {
 // A key is seen by the task's queries from `begin` to before `end`.
 struct JoinedSeen {
   static constexpr std::int32_t none = INT32_MAX;
-  std::int32_t begin[2], end[2];       // of the thread's keys
-  std::int32_t last_begin, first_end;  // of the warp's
+  std::int32_t begin[2], end[2];       // the thread's keys
+  std::int32_t last_begin, first_end;  // the warp's
 };
 
 template <int Strips>

@@ -37,7 +37,7 @@ struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
   struct Position {
     RingSlot key, query, value, ds;
   };
-  // Of the warpgroup's 64 keys.
+  // Gradients of the warpgroup's 64 keys.
   struct Gradients {
     float k[size / 2], v[size / 2];
   };

@@ -23,7 +23,7 @@ constexpr std::int32_t key_strips(std::int32_t head) { return head <= 32 ? 3 : 2
 struct LongBandOrder {
   BandShape shape;
   std::int32_t length = 0;
-  std::int32_t strips = 2;  // of a key tile
+  std::int32_t strips = 2;  // per key tile
 
   constexpr std::int32_t key_rows() const { return strips * band_rows; }
   constexpr std::int32_t key_tiles() const { return (length + key_rows() - 1) / key_rows(); }
@@ -51,8 +51,8 @@ struct LongBandOrder {
 // many classes follow one another.
 struct TurnRing {
   std::int32_t lanes = 1, ring = 1;
-  std::int32_t tiles = 0;        // of queries, in every class
-  std::uint32_t most_turns = 1;  // of a query tile
+  std::int32_t tiles = 0;        // query tiles in every class
+  std::uint32_t most_turns = 1;  // per query tile
 
   constexpr std::int32_t slot(std::int32_t lane, std::int32_t query) const { return lane * ring + query % ring; }
   // Initial value of the slot's counter. Every turn but the last adds one, which gives the value that the slot's next

@@ -1,11 +1,9 @@
-// Which attentions are long bands, which kernel computes their gradients, and how much memory that takes. Needs no
-// CUDA: the planner asks for the scratch, which depends on shapes alone.
+// The tasks and the memory of the kernels for long bands. choice.cpp finds the plan of an attention.
 #pragma once
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention/attention.h"
 #include "kernels/attention/sm90/band/band_plan.h"
 #include "kernels/attention/sm90/long_band/long_band_order.h"
 
@@ -13,7 +11,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 // Multiprocessors of an H100 or H200, one block each. With others the results are the same.
 inline constexpr std::int32_t long_band_blocks = 132;
-inline constexpr std::int32_t long_band_head = 64;  // what heads of short classes are padded to
+inline constexpr std::int32_t long_band_head = 64;  // heads of short classes are padded to this
 // Classes of no more entries keep dQ in shared memory.
 inline constexpr std::int32_t short_class = 512, short_class_tiles = short_class / band_rows;
 // The sums of those side by side, at least 16 if there are, should stay in the second-level cache.
@@ -22,10 +20,10 @@ inline constexpr std::int32_t least_lanes = 16;
 
 struct LongBandPlan {
   BandPlan band;
-  std::int64_t classes = 0;  // of all heads and sequences
+  std::int64_t classes = 0;  // over all heads and sequences
   bool in_turns = false;     // dQ is summed in global memory; otherwise a block has a class
   // In turns:
-  std::int32_t head = long_band_head;  // what heads are padded to: 32, 64 or 128
+  std::int32_t head = long_band_head;  // heads are padded to this: 32, 64 or 128
   TurnRing ring;
   std::int32_t groups = 0;
 
@@ -61,37 +59,6 @@ inline void lay_out_turns(LongBandPlan& plan) {
     if (lanes == 1 || plan.sums_bytes() <= turn_cache_bytes) break;
   }
   plan.divide((plan.classes + lanes - 1) / lanes);
-}
-
-// A block per short class is faster than turns if at least this share of the blocks' time is busy.
-inline constexpr double least_busy = 0.6;
-
-inline double busy_with_classes(std::int64_t classes) {
-  const std::int64_t waves = (classes + long_band_blocks - 1) / long_band_blocks;
-  return static_cast<double>(classes) / static_cast<double>(std::max<std::int64_t>(waves, 1) * long_band_blocks);
-}
-
-// What the kernels pad heads to, or 0 if they do not take them.
-inline std::int32_t padded_head(const AttentionBackwardArgs& args) {
-  const std::int64_t size = std::max(args.q.size(3), args.v.size(3));
-  if (args.path == AttentionPath::portable) return 0;
-  return size <= 32 ? 32 : size <= 64 ? 64 : size <= 128 ? 128 : 0;
-}
-
-// False for attentions that are no band, and for narrow bands, which have kernels of their own if keys are no larger
-// than widest_band_key. With AttentionPath::sm90 every short class has a block, so that tests of few classes try
-// this as well.
-inline bool find_long_band(const AttentionBackwardArgs& args, LongBandPlan& plan) {
-  plan = {};
-  plan.head = padded_head(args);
-  if (plan.head == 0 || !find_any_band(*args.plan, plan.band)) return false;
-  if (plan.band.reach <= most_reach && args.q.size(3) <= widest_band_key) return false;
-  plan.classes = args.q.size(0) * plan.band.heads * plan.band.classes;
-  const bool is_short = plan.band.set.length <= short_class && plan.head <= long_band_head;
-  const bool idles = args.path != AttentionPath::sm90 && busy_with_classes(plan.classes) < least_busy;
-  plan.in_turns = !is_short || idles;
-  if (plan.in_turns) lay_out_turns(plan);
-  return true;
 }
 
 }  // namespace longstride::kernels::cuda::sm90

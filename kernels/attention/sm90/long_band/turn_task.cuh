@@ -44,7 +44,7 @@ struct TurnTask : BandBackwardLargeTask {
   using Problem = TurnProblem;
   template <class Kernel>
   using Seen = typename Kernel::Common::Seen;
-  // What the loading warp tells the others.
+  // The loading warp's message to the others.
   struct alignas(16) Ticket {
     std::int32_t key, head, sequence, base, length, lane, group, valid;
   };

@@ -50,9 +50,9 @@ struct TurnsBlock : LongBandMath<T, Size> {
         task(t),
         control(*reinterpret_cast<Control*>(memory + control_at)) {}
 
-  // What passes through ordinary loads and stores has every thread arrive itself, because racecheck does not accept an
-  // arrival on behalf of another thread (general/backward_kernel.cuh). What matrix products alone read has one per
-  // warp.
+  // Every thread arrives itself for memory of ordinary loads and stores, because racecheck does not accept an arrival
+  // on behalf of another thread (general/backward_kernel.cuh). Memory that matrix products alone read has one arrival
+  // per warp.
   __device__ void init_barriers() const {
     for (int i = 0; i < query_stages; ++i) {
       barrier_init(&control.query_full[i], 1 + warp_threads);

@@ -88,7 +88,7 @@ struct BackwardTurns : KeysOfTurns<T, Task, Size> {
 
   __device__ void wait_for_turn(const unsigned* counter, unsigned turn) const {
     while (load_acquire(counter) != turn) __nanosleep(20);
-    // What earlier turns wrote was written by TMA, as what follows here, but the wait was an ordinary access.
+    // Earlier turns wrote by TMA, as this one will, but the wait was an ordinary access.
     proxy_fence_global();
   }
   // The contribution of a query tile, in one of the buffers.

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/band/band_backward_launch.cuh"
-#include "kernels/attention/sm90/long_band/long_band.h"
 #include "kernels/attention/sm90/long_band/turns_kernel.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"

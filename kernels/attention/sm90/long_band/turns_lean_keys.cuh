@@ -63,7 +63,7 @@ struct TurnsLeanKeys : TurnsBlock<T, Task, Size> {
         {
           float s[rows / 2];
           begin_product(s, own, q);
-          wgmma_wait<0>();  // of the tile before, too
+          wgmma_wait<0>();  // the tile before, too
           wgmma_hold(s);
           wgmma_hold(gradients.v);
           wgmma_hold(gradients.k);

@@ -1,6 +1,6 @@
 #include <cstddef>
 
-#include "kernels/attention/sm90/long_band/long_band.h"
+#include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/long_band/turn_task.cuh"
 #include "kernels/attention/sm90/long_band/turns_launch.cuh"
 

@@ -1,0 +1,171 @@
+#include "kernels/attention/choice.h"
+
+#include <algorithm>
+
+#include "kernels/attention/joined_part.h"
+#include "kernels/attention/sm90/general/row_set_kinds.h"
+
+namespace longstride::kernels {
+namespace {
+
+using namespace cuda::sm90;
+
+bool takes_plan(const AttentionPlan& plan) {
+  for (int number = 0; number < passes_in(plan); ++number) {
+    Geometry geometry;
+    if (!geometry_of(plan, number, geometry)) return false;
+    RowSetKinds kinds;
+    for (int p = 0; p < geometry.passes; ++p) {
+      const PassGeometry& pass = geometry.pass[p];
+      if (kinds.number_of(pass.queries) == RowSetKinds::most) return false;
+      for (int i = 0; i < pass.parts; ++i)
+        if (kinds.number_of(pass.part[i].keys) == RowSetKinds::most) return false;
+    }
+  }
+  return true;
+}
+
+bool takes(const AttentionSizes& sizes) {
+  const bool is_16_bit = sizes.dtype == Dtype::bf16 || sizes.dtype == Dtype::f16;
+  return sizes.path != AttentionPath::portable && is_16_bit && sm90_takes_head(sizes.key_size) &&
+         sm90_takes_head(sizes.value_size) && takes_plan(*sizes.plan);
+}
+
+// The only pass of every head, if they have one.
+bool find_pass(const AttentionPlan& plan, Geometry& geometry) {
+  return passes_in(plan) == 1 && geometry_of(plan, 0, geometry);
+}
+
+// The band of a plan whose heads all have one part, whose keys are the queries' row set, however wide.
+bool find_band(const AttentionPlan& plan, BandPlan& band) {
+  Geometry geometry;
+  if (!find_pass(plan, geometry) || geometry.passes != 1) return false;
+  const PassGeometry& pass = geometry.pass[0];
+  const Part& part = pass.part[0];
+  if (pass.parts != 1 || !(part.keys == pass.queries) || !(part.high == Limit{})) return false;
+  const bool natural = part.keys.run >= part.keys.period;
+  if (part.low.block > 0 && (!natural || part.low.back != 0)) return false;
+  band.set = part.keys;
+  band.classes = pass.classes;
+  band.n = plan.n;
+  band.heads = geometry.heads;
+  band.shape.block = part.low.block;
+  band.shape.window = std::min(part.low.back / (natural ? 1 : part.keys.period) + 1, part.keys.length);
+  const std::int32_t tiles = tiles_in(band.set.length, band_rows), block = band.shape.block;
+  if (block <= 0)
+    band.reach = std::min((band.shape.window + 2 * band_rows - 2) / band_rows, tiles);
+  else
+    band.reach = std::min(tiles_in(block, band_rows) + (block % band_rows == 0 ? 0 : 1), tiles);
+  return true;
+}
+
+std::int32_t most_forward_reach(const AttentionSizes& sizes) {
+  const std::int64_t larger = std::max(sizes.key_size, sizes.value_size);
+  return larger > 64 ? most_large_reach : larger > 32 ? most_shared_reach : most_reach;
+}
+
+// The head size of the kernels that take turns; they pad smaller heads.
+std::int32_t padded_head(const AttentionSizes& sizes) {
+  const std::int64_t larger = std::max(sizes.key_size, sizes.value_size);
+  return larger <= 32 ? 32 : larger <= 64 ? 64 : 128;
+}
+
+// A block per short class is faster than turns if at least this share of the blocks' time is busy.
+constexpr double least_busy = 0.6;
+double busy_with_classes(std::int64_t classes) {
+  const std::int64_t waves = (classes + long_band_blocks - 1) / long_band_blocks;
+  return static_cast<double>(classes) / static_cast<double>(std::max<std::int64_t>(waves, 1) * long_band_blocks);
+}
+
+LongBandPlan long_band_of(const AttentionSizes& sizes, const BandPlan& band) {
+  LongBandPlan plan;
+  plan.band = band;
+  plan.head = padded_head(sizes);
+  plan.classes = sizes.batch * band.heads * band.classes;
+  const bool is_short = band.set.length <= short_class && plan.head <= long_band_head;
+  const bool idles = sizes.path != AttentionPath::sm90 && busy_with_classes(plan.classes) < least_busy;
+  plan.in_turns = !is_short || idles;
+  if (plan.in_turns) lay_out_turns(plan);
+  return plan;
+}
+
+// True if a pass is own blocks and summary rows of earlier ones.
+bool is_joined(const PassGeometry& pass, std::int32_t n) {
+  if (pass.parts != 2 || pass.classes != 1) return false;
+  const Part &block = pass.part[0], &rest = pass.part[1];
+  const RowSet& rows = rest.keys;
+  const std::int32_t l = block.low.block;
+  return continues(rest, block) && block.low.back == 0 && l > 0 && is_summary(rows) && rows.period == l &&
+         rows.base + rows.run <= l && rest.low.back >= n && n >= l;
+}
+
+// False for other patterns, and if heads have several widths.
+bool find_joined(const AttentionSizes& sizes, JoinedPlan& plan) {
+  Geometry geometry;
+  if (!find_pass(*sizes.plan, geometry)) return false;
+  const RowSet& summary = geometry.pass[0].part[1].keys;
+  for (std::int32_t p = 0; p < geometry.passes; ++p)
+    if (!is_joined(geometry.pass[p], geometry.n) || !RowSetKinds::same(geometry.pass[p].part[1].keys, summary))
+      return false;
+  for (std::int32_t head = 0; head < geometry.heads; ++head)
+    plan.first[head] = geometry.pass[geometry.pass_of[head]].part[1].keys.base;
+  plan.summary = summary;
+  plan.in_pieces = needs_pieces(geometry);
+  plan.turns.band = {.set = geometry.pass[0].queries,
+                     .shape = {.window = 0, .block = geometry.pass[0].part[0].low.block},
+                     .n = geometry.n,
+                     .classes = 1,
+                     .heads = geometry.heads};
+  plan.turns.classes = sizes.batch * geometry.heads;
+  plan.turns.in_turns = true;
+  // Pieces need rows of 128 bytes (general/load_pieces.cuh).
+  plan.turns.head = plan.in_pieces ? std::max(padded_head(sizes), 64) : padded_head(sizes);
+  plan.lay_out();
+  return true;
+}
+
+std::size_t delta_bytes(const AttentionSizes& sizes) {
+  constexpr std::size_t line = 256;
+  const auto rows = static_cast<std::size_t>(sizes.batch * sizes.plan->n * std::ssize(sizes.plan->heads));
+  return (rows * sizeof(float) + line - 1) / line * line;
+}
+
+template <class Args>
+AttentionSizes sizes_of(const Args& args) {
+  return {args.plan, args.q.size(0), args.q.size(3), args.v.size(3), args.q.dtype(), args.path};
+}
+
+}  // namespace
+
+AttentionChoice choose_forward(const AttentionSizes& sizes) {
+  AttentionChoice choice;
+  if (!takes(sizes)) return choice;
+  const bool is_narrow = find_band(*sizes.plan, choice.band) && choice.band.reach <= most_forward_reach(sizes);
+  choice.family = is_narrow ? AttentionFamily::band : AttentionFamily::general;
+  return choice;
+}
+
+AttentionChoice choose_backward(const AttentionSizes& sizes) {
+  AttentionChoice choice;
+  choice.delta_bytes = delta_bytes(sizes);
+  if (!takes(sizes)) return choice;
+  const bool is_band = find_band(*sizes.plan, choice.band);
+  if (is_band && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key) {
+    choice.family = AttentionFamily::band;
+  } else if (is_band) {
+    choice.long_band = long_band_of(sizes, choice.band);
+    choice.family = choice.long_band.in_turns ? AttentionFamily::turns : AttentionFamily::classes;
+    choice.sums_bytes = choice.long_band.scratch_bytes();
+  } else if (find_joined(sizes, choice.joined)) {
+    choice.family = AttentionFamily::joined;
+    choice.sums_bytes = choice.joined.turns.scratch_bytes();
+  } else {
+    choice.family = AttentionFamily::general;
+  }
+  return choice;
+}
+
+AttentionChoice choose(const AttentionArgs& args) { return choose_forward(sizes_of(args)); }
+AttentionChoice choose(const AttentionBackwardArgs& args) { return choose_backward(sizes_of(args)); }
+
+}  // namespace longstride::kernels

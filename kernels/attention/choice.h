@@ -1,0 +1,53 @@
+// Which kernels compute an attention on a GPU, how they divide it into tasks, and what scratch they take. All of it
+// follows from shapes alone and needs no CUDA, so scratch, launches, advice and tests read it here.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/sm90/band/band_plan.h"
+#include "kernels/attention/sm90/long_band/joined_plan.h"
+#include "kernels/attention/sm90/long_band/long_band_plan.h"
+
+namespace longstride::kernels {
+
+enum class AttentionFamily : std::uint8_t {
+  portable,  // any GPU (kernels/attention/portable)
+  general,   // Hopper, any pattern (sm90/forward, sm90/general)
+  band,      // few key tiles per query tile, all of its own row set (sm90/band)
+  classes,   // backward over wider bands: a block per class (sm90/long_band)
+  turns,     // the same in classes that are long or few: blocks take turns at the sums of dQ
+  joined     // backward over own blocks and summary rows: in turns as well
+};
+
+struct AttentionChoice {
+  AttentionFamily family = AttentionFamily::portable;
+  // The tasks, where the family has them.
+  cuda::sm90::BandPlan band;
+  cuda::sm90::LongBandPlan long_band;  // classes and turns
+  cuda::sm90::JoinedPlan joined;
+  // Scratch of a backward pass: delta, which the portable kernels need in any case, and the sums of dQ behind it.
+  std::size_t delta_bytes = 0, sums_bytes = 0;
+};
+
+struct AttentionSizes {
+  const AttentionPlan* plan = nullptr;
+  std::int64_t batch = 1, key_size = 0, value_size = 0;
+  Dtype dtype = Dtype::bf16;
+  AttentionPath path = AttentionPath::automatic;
+};
+
+// The kernels on Hopper. A launch takes the portable ones on other GPUs, and for tensors that TMA cannot read.
+AttentionChoice choose_forward(const AttentionSizes& sizes);
+// AttentionPath::sm90 gives every short class a block, so that tests of few classes try this as well.
+AttentionChoice choose_backward(const AttentionSizes& sizes);
+AttentionChoice choose(const AttentionArgs& args);
+AttentionChoice choose(const AttentionBackwardArgs& args);
+
+// Sizes of a head's q and k, or v and o, that Hopper's kernels take: multiples of 8 within these limits.
+inline constexpr std::int64_t smallest_sm90_head = 16, largest_sm90_head = 128;
+constexpr bool sm90_takes_head(std::int64_t size) {
+  return size >= smallest_sm90_head && size <= largest_sm90_head && size % 8 == 0;
+}
+
+}  // namespace longstride::kernels

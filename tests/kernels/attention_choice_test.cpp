@@ -1,0 +1,135 @@
+// The kernels that shapes call for, at every limit of the list in docs/develop/kernels.md. Advice and scratch follow
+// from the same choice.
+#include "kernels/attention/choice.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/attention/fast_path.h"
+#include "tests/kernels/attention_patterns.h"
+
+namespace longstride::kernels {
+namespace {
+
+using enum Integration;
+using enum PartKind;
+using enum AttentionFamily;
+
+struct ChoiceCase {
+  std::string name;
+  PatternConfig pattern;
+  std::int64_t heads, n, batch, key_size, value_size;
+  AttentionFamily forward, backward;
+  Dtype dtype = Dtype::bf16;
+  AttentionPath path = AttentionPath::automatic;
+};
+
+PatternConfig window_of_keys(std::int64_t keys) { return pattern_of(merged, {local}, 0, {}, keys); }
+PatternConfig columns_of(std::int64_t stride) { return pattern_of(merged, {column}, stride); }
+PatternConfig all_keys() { return pattern_of(merged, {dense}, 0); }
+PatternConfig fixed_of(std::vector<std::int64_t> widths, bool distinct = true, bool inclusive = false) {
+  return with_options(pattern_of(merged, {fixed_block, fixed_summary}, 128, std::move(widths)), distinct, inclusive);
+}
+
+std::vector<ChoiceCase> choice_cases() {
+  return {
+      {"f32", window_of_keys(64), 8, 4096, 1, 64, 64, portable, portable, Dtype::f32},
+      {"asked for", window_of_keys(64), 8, 4096, 1, 64, 64, portable, portable, Dtype::f16, AttentionPath::portable},
+      {"keys of 136", all_keys(), 8, 4096, 1, 136, 64, portable, portable},
+      {"values of 8", all_keys(), 8, 4096, 1, 64, 8, portable, portable},
+      {"keys of 20", all_keys(), 8, 4096, 1, 20, 24, portable, portable},
+      {"many kinds of rows", fixed_of({1, 2, 4, 8, 16}, false), 5, 4096, 1, 64, 64, portable, portable},
+      {"129 heads", all_keys(), 129, 4096, 1, 64, 64, portable, portable},
+
+      {"two passes", pattern_of(merged, {local, column}, 512), 8, 65536, 1, 64, 64, general, general},
+      {"heads differ", pattern_of(multihead, {local, column}, 64), 8, 4096, 1, 64, 64, general, general},
+      {"three parts", fixed_of({32}, true, true), 3, 1024, 1, 64, 64, general, general},
+      {"a window", pattern_of(merged, {local, fixed_summary}, 128, {32}), 4, 1024, 1, 64, 64, general, general},
+      {"two widths", fixed_of({32, 16}), 2, 1024, 1, 64, 64, general, general},
+      {"no complete block", fixed_of({32}), 4, 100, 1, 64, 64, general, general},
+      {"a column after the block", fixed_of({1}), 1, 1024, 1, 64, 64, general, general},
+      {"every row a summary", fixed_of({128}), 1, 1024, 1, 64, 64, general, general},
+
+      // A query tile sees (window + 126) / 64 key tiles.
+      {"five tiles", window_of_keys(257), 8, 4096, 1, 32, 32, band, band},
+      {"six tiles", window_of_keys(258), 8, 4096, 1, 32, 32, general, turns},
+      {"five tiles", window_of_keys(257), 8, 4096, 1, 64, 64, band, band},
+      {"nine tiles", window_of_keys(513), 8, 4096, 1, 32, 64, band, turns},
+      {"ten tiles", window_of_keys(514), 8, 4096, 1, 64, 64, general, turns},
+      {"four tiles", window_of_keys(193), 8, 4096, 1, 64, 128, band, band},
+      {"five tiles", window_of_keys(257), 8, 4096, 1, 64, 128, general, band},
+      {"keys of 72", window_of_keys(64), 8, 4096, 1, 72, 64, band, turns},
+      {"blocks", pattern_of(merged, {fixed_block}, 256), 8, 4096, 1, 64, 64, band, band},
+      {"blocks across tiles", pattern_of(merged, {fixed_block}, 300), 8, 4096, 1, 32, 32, general, turns},
+      {"short columns", columns_of(128), 8, 32768, 1, 64, 64, band, band},
+
+      {"short classes", columns_of(512), 8, 262144, 1, 64, 64, band, classes},
+      {"short classes of large heads", columns_of(512), 8, 262144, 1, 128, 128, general, turns},
+      {"79 of 132 blocks", all_keys(), 79, 512, 1, 64, 64, band, turns},
+      {"80 of 132 blocks", all_keys(), 80, 512, 1, 64, 64, band, classes},
+      {"one of 132 blocks", all_keys(), 1, 512, 1, 64, 64, band, classes, Dtype::bf16, AttentionPath::sm90},
+      {"longer classes", all_keys(), 80, 513, 1, 64, 64, band, turns},
+      {"dense", all_keys(), 8, 12288, 4, 64, 64, general, turns},
+
+      {"own blocks and summaries", fixed_of({32}), 8, 12288, 8, 64, 64, general, joined},
+      {"in pieces", fixed_of({24}), 5, 12288, 1, 32, 32, general, joined},
+      {"of large heads", fixed_of({32}), 8, 1024, 1, 128, 128, general, joined},
+  };
+}
+
+std::string text_of(const ChoiceCase& c) {
+  return c.name + ", heads of " + std::to_string(c.key_size) + "/" + std::to_string(c.value_size);
+}
+
+TEST(AttentionChoices, AreThoseOfTheList) {
+  for (const ChoiceCase& c : choice_cases()) {
+    const auto plan = make_plan(c.pattern, 0, c.heads, c.n);
+    const AttentionSizes sizes{plan.get(), c.batch, c.key_size, c.value_size, c.dtype, c.path};
+    EXPECT_EQ(choose_forward(sizes).family, c.forward) << text_of(c);
+    EXPECT_EQ(choose_backward(sizes).family, c.backward) << text_of(c);
+  }
+}
+
+TEST(AttentionChoices, GiveTheScratchThatKernelsDivide) {
+  for (const ChoiceCase& c : choice_cases()) {
+    const auto plan = make_plan(c.pattern, 0, c.heads, c.n);
+    AttentionArgs forward;
+    forward.plan = plan.get();
+    forward.path = c.path;
+    forward.q = Tensor(nullptr, c.dtype, {c.batch, c.n, c.heads, c.key_size});
+    forward.v = Tensor(nullptr, c.dtype, {c.batch, c.n, c.heads, c.value_size});
+    AttentionBackwardArgs backward;
+    backward.plan = plan.get();
+    backward.path = c.path;
+    backward.q = forward.q;
+    backward.v = forward.v;
+    const AttentionChoice choice = choose(backward);
+    ASSERT_EQ(choose(forward).family, c.forward) << text_of(c);
+    ASSERT_EQ(choice.family, c.backward) << text_of(c);
+    // Sums of dQ and, behind them, a counter per slot and one of the tasks taken.
+    std::size_t sums = 0;
+    if (choice.family == turns || choice.family == joined) {
+      const cuda::sm90::LongBandPlan& tasks = choice.family == turns ? choice.long_band : choice.joined.turns;
+      sums = tasks.slots() * 64 * static_cast<std::size_t>(tasks.head) * 4 + (tasks.slots() + 1) * 4;
+    }
+    const auto rows = static_cast<std::size_t>(c.batch * c.n * c.heads);
+    EXPECT_EQ(choice.delta_bytes, (rows * 4 + 255) / 256 * 256) << text_of(c);
+    EXPECT_EQ(choice.sums_bytes, sums) << text_of(c);
+    EXPECT_EQ(forward.scratch_on(Device::cuda).bytes(), 0u) << text_of(c);
+    EXPECT_EQ(backward.scratch_on(Device::cuda).bytes(), choice.delta_bytes + sums) << text_of(c);
+  }
+}
+
+TEST(AttentionChoices, AreWhatAdviceSaysOfSixteenBits) {
+  for (const ChoiceCase& c : choice_cases()) {
+    const auto plan = make_plan(c.pattern, 0, c.heads, c.n);
+    const Slowness found = fast_path_of(*plan, c.key_size, c.value_size).slowness;
+    const bool is_portable = choose_backward({plan.get(), c.batch, c.key_size, c.value_size}).family == portable;
+    EXPECT_EQ(found == Slowness::head_size || found == Slowness::geometry, is_portable) << text_of(c);
+  }
+}
+
+}  // namespace
+}  // namespace longstride::kernels
