@@ -33,7 +33,7 @@ struct AdafactorSettings {
   double epsilon = 1e-30, decay_rate = 0.8, clip_threshold = 1;
   double beta1 = 0;  // decay of a momentum of the update, the learning rate included; 0: none
   double weight_decay = 0;
-  bool scale_parameter = true;  // whether the learning rate of a matrix is multiplied by max(1e-3, RMS(W))
+  bool scale_parameter = true;  // multiplies the learning rate of a matrix by max(1e-3, RMS(W))
 };
 
 // The flat buffers that hold the matrices, of one type, f32 on a GPU.

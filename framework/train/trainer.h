@@ -31,7 +31,7 @@ struct TrainerSetup {
   Watchdog* watchdog = nullptr;  // null: no watchdog
   Device device = Device::cpu;
   TrainConfig config;
-  std::string data_path;  // what is read, for messages
+  std::string data_path;  // name of the data in messages
   std::string run;        // directory
   std::string mirror;     // directory of the checkpoints' second copies; empty: none
   std::string run_id;     // rank 0's

@@ -31,7 +31,7 @@ struct CheckpointShare {
   std::vector<FlatRange> moments, average;
   int shard = 0, shards = 1;  // for the moments
   int average_shard = 0, average_shards = 1;
-  bool states = false;  // what this rank's rows remember
+  bool states = false;  // memory of this rank's rows
   int state_shard = 0, state_shards = 1;
   bool empty() const { return !model && moments.empty() && average.empty() && !states; }
   // Its part of a tensor of `count` elements in this file.

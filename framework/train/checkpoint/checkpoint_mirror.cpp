@@ -86,7 +86,7 @@ std::optional<std::int64_t> restore_from_mirror(const std::string& run, const st
                                                 const std::function<void(const std::string&)>& accept) {
   static_cast<void>(id_of_run(run, mirror));
   const std::optional<std::int64_t> second = newest_whole_step(mirror);
-  const std::int64_t first = newest_whole_step(run, false).value_or(-1);  // what is left is read, and warned of, later
+  const std::int64_t first = newest_whole_step(run, false).value_or(-1);  // those left are read, and warned of, later
   const bool newer = second && first < *second;
   if (accept) accept(newer ? mirror : run);
   if (newer) copy_checkpoint(mirror, *second, run);

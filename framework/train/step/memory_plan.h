@@ -19,7 +19,7 @@ struct MemoryPlan {
   std::int64_t exchange = 0;     // gradients in transit between ranks, if they travel in a 16-bit type
   std::int64_t optimizer = 0;    // moments and scalars; this rank's part when sharded
   std::int64_t average = 0;      // running average of weights
-  std::int64_t states = 0;       // what this rank's rows remember of their streams: now, and for the next step
+  std::int64_t states = 0;       // memory of this rank's rows: of this step and for the next
   std::int64_t batch = 0;        // the rows of a step, losses of a micro-batch
   std::int64_t libraries = 0;    // GPU: what cuBLASLt may use
   std::int64_t activations = 0;  // the arena at its high-water mark

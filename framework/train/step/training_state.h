@@ -25,7 +25,7 @@ class TrainingState {
   TrainingState(Model& model, const TrainConfig& config, int ranks, Device device, Block block = {});
 
   Tensor masters;        // (flat_size) f32, like all flat buffers but `low_precision`
-  Tensor low_precision;  // what matrix products read in 16-bit precision; absent in fp32
+  Tensor low_precision;  // the 16-bit copy that matrix products read; absent in fp32
   Tensor gradients;
   Tensor wire;  // gradients in the type in which they travel between ranks; absent if that is fp32 or nothing travels
   Optimizer::State optimizer;

@@ -109,7 +109,7 @@ class TrainingStep {
   const Stage* stage_ = nullptr;                          // the last step's
   StepShape shape_;                                       // likewise
   std::int64_t summed_positions_ = 0, summed_steps_ = 0;  // since take_mean_loss()
-  bool warm_ = false;                                     // whether a step of this stage has run kernel by kernel
+  bool warm_ = false;                                     // a step of this stage has run kernel by kernel
   const int exceptions_;
 };
 

@@ -19,7 +19,7 @@ inline constexpr std::int64_t most_columns = 128;
 // (tile_span.h); nothing is copied to the device.
 struct PassArgs {
   static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
-  RowSet queries;                       // of class 0
+  RowSet queries;                       // those of class 0
   std::int32_t classes = 0, parts = 0;
   Part part[most_parts];
   bool adds = false;  // to the results of earlier launches
@@ -28,7 +28,7 @@ struct PassGroup {
   static constexpr int most_passes = 16, most_heads = 64;
   std::int32_t n = 0, heads = 0, passes = 0;
   std::int16_t head[most_heads] = {};
-  std::uint8_t pass_of[most_heads] = {};  // of head[i]
+  std::uint8_t pass_of[most_heads] = {};  // index of the pass that head[i] has
   PassArgs pass[most_passes];
 };
 

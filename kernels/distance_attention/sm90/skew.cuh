@@ -90,7 +90,7 @@ class Skew {
     const char* const first =
         memory_ + place(row_, column_) + (64 - 16 * warp_) * column_bytes - turn_ * (64 * column_bytes);
 #pragma unroll
-    for (int group = 0; group < 4; ++group) {  // of 16 keys; those before `warp` only read products with farther rows
+    for (int group = 0; group < 4; ++group) {  // 16 keys each; those before `warp` only read products with farther rows
       const char* const from = first + (turn_ != 0 && group < warp_ ? warp_bytes : 0);
 #pragma unroll
       for (int h = 0; h < 2; ++h)
