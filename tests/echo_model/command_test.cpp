@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tests/launch/command.h"
+#include "tests/support/command.h"
 
 namespace longstride::testing {
 namespace {

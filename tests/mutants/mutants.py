@@ -39,11 +39,9 @@ OWN = (
     ("framework/comm", ("test_comm",)),
     ("framework/train/ranks", (RANKS,)),
     ("framework/train/trainer.cpp", ("test_train", RESUMED, "test_launch")),
-    ("framework/train/evaluate", ("test_evaluate", "test_train")),
     ("framework/train", ("test_train",)),
     ("datasets", ("test_datasets",)),
-    ("launch/recipe", ("test_recipe",)),
-    ("launch", ("test_launch", "test_records")),
+    ("launch", ("test_launch",)),
 )
 OWN_TESTS, ALL = "its room's tests", "all fast tests"
 SECONDS = 900  # a test that takes longer hangs

@@ -3,8 +3,8 @@
 
 #include "kernels/base/ids.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
-#include "tests/gradients/finite_differences.h"
 #include "tests/ops/op_test.h"
+#include "tests/support/finite_differences.h"
 
 namespace longstride::testing {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "framework/ops/cross_entropy.h"
 #include "framework/ops/linear.h"
-#include "tests/gradients/test_tensors.h"
 #include "tests/ops/calls.h"
+#include "tests/support/test_tensors.h"
 
 namespace longstride {
 namespace {

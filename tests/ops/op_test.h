@@ -19,8 +19,8 @@
 #include "framework/core/device/memory.h"
 #include "framework/ops/run.h"
 #include "kernels/base/tensor_checks.h"
-#include "tests/ops/rounding.h"
 #include "tests/support/drawn_normals.h"
+#include "tests/support/rounding.h"
 
 namespace longstride::testing {
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/launch/command.h"
+#include "tests/support/command.h"
 
 namespace longstride::testing {
 namespace {
