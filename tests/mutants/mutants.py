@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LISTS = sorted((ROOT / "tests" / "mutants").glob("*.txt"))
 WORK = ROOT / "build" / "mutants"
 TREE = WORK / "tree"
-BUILD = TREE / "build" / "test"  # as deep below its source as launch/test.sh's, so that ccache can reuse its objects
+BUILD = TREE / "build" / "test"
 
 RANKS, RESUMED = "distributed.ranks_2", "distributed.training_sigterm"
 # The tests of a room; the first matching folder or file counts.
