@@ -8,7 +8,7 @@
 #include "tests/support/distance_toys.h"
 #include "tests/support/toy_evaluation.h"
 
-namespace longstride::test {
+namespace longstride::test::same_length_test {
 namespace {
 
 using Toy = ToyModel<double>;
@@ -254,4 +254,4 @@ TEST(SameLength, IsRefusedWithoutAMemoryAndWithDilatedHeads) {
 }
 
 }  // namespace
-}  // namespace longstride::test
+}  // namespace longstride::test::same_length_test
