@@ -20,14 +20,12 @@ const std::string recipe = text_recipe(1,
                                        "steps: 6, global_batch: 2, lr: 0.5, warmup: 3, schedule: constant, "
                                        "checkpoint_every: 1, evaluate_every: 1, keep: 1, mirror: copies");
 
-class CheckpointChosen : public ::testing::Test {
+class CheckpointChosen : public TextRun {
  protected:
-  void SetUp() override { ASSERT_NO_FATAL_FAILURE(prepare_text(dir, recipe)); }
-  CommandResult run(const std::vector<std::string>& arguments) const { return run_command(arguments, dir.path()); }
-  void train(std::vector<std::string> more) const {
+  CheckpointChosen() : TextRun(recipe, {}) {}
+  void train(Arguments more) const {
     more.insert(more.begin(), {"train", "r.yaml", "--run", "run"});
-    const CommandResult result = run(more);
-    ASSERT_EQ(result.exit_code, 0) << result.err;
+    run_well(more);
   }
   Steps steps(const std::string& place = "run") const { return checkpoint_steps(dir / place); }
   // By the losses that training has logged.
@@ -37,17 +35,8 @@ class CheckpointChosen : public ::testing::Test {
                              [](auto& a, auto& b) { return a.bits_per_byte < b.bits_per_byte; });
   }
   Json evaluated(const std::string& checkpoint) const {
-    const CommandResult result = run({"eval", "run", "--split", "valid", "--checkpoint", checkpoint, "--json"});
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return Json::parse(result.out);
+    return Json::parse(run_well({"eval", "run", "--split", "valid", "--checkpoint", checkpoint, "--json"}).out);
   }
-  void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) const {
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_EQ(result.out, "");
-    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
-  }
-  const TemporaryDirectory dir;
 };
 
 TEST_F(CheckpointChosen, ADamagedOneIsWarnedOfOnce) {

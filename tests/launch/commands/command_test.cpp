@@ -15,39 +15,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string recipe = text_recipe(2, "steps: 2, global_batch: 4, lr: 1.0e-3, warmup: 1");
-
-// A folder with a recipe, a dataset and a run of two steps, made once; and files that are none of these.
-class Command : public ::testing::Test {
+// A recipe, a dataset and a run of two steps; and files that are none of these.
+class Command : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    dir = new TemporaryDirectory;
-    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, recipe));
-    write_text(*dir / "empty", "");
-    fs::create_directories(*dir / "nothing");
-    write_text(*dir / "pictures/a.png", "\x89PNG, or so it says");
-    for (const char* name : {"a.npy", "a.npz", "a.tar", "a.wav"}) fs::copy(*dir / "text.bin", *dir / name);
-    ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0);
-  }
-  static void TearDownTestSuite() { delete dir; }
-
-  static CommandResult run(const std::vector<std::string>& arguments) { return run_command(arguments, dir->path()); }
-
-  static void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) {
-    std::string shown;
-    for (const std::string& a : arguments) shown += a + " ";
-    SCOPED_TRACE(shown);
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_EQ(result.out, "");
-    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
+  Command() : TextRun(text_recipe(2, "steps: 2, global_batch: 4, lr: 1.0e-3, warmup: 1")) {
+    write_text(dir / "empty", "");
+    fs::create_directories(dir / "nothing");
+    write_text(dir / "pictures/a.png", "\x89PNG, or so it says");
+    for (const char* name : {"a.npy", "a.npz", "a.tar", "a.wav"}) fs::copy(dir / "text.bin", dir / name);
   }
 
   // The parsing library words these itself, differently in each version; this checks the option, the value and the
   // hint.
-  static void expect_refused_by_parser(const std::vector<std::string>& arguments, const std::string& option,
-                                       const std::string& value, const std::string& command) {
+  void expect_refused_by_parser(const Arguments& arguments, const std::string& option, const std::string& value,
+                                const std::string& command) const {
     const CommandResult result = run(arguments);
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
@@ -56,24 +37,16 @@ class Command : public ::testing::Test {
     EXPECT_TRUE(result.err.ends_with("; see longstride " + command + " --help\n")) << result.err;
   }
 
-  static void copy_run(const std::string& name) {
-    fs::remove_all(*dir / name);
-    fs::copy(*dir / "run", *dir / name, fs::copy_options::recursive);
-  }
-
   // A copy of the run whose last checkpoint has `file` replaced by what `change` makes of it.
   template <class F>
-  static std::string damaged_run(const std::string& name, const std::string& file, F&& change) {
-    copy_run(name);
-    const std::string path = *dir / (name + "/checkpoints/step-00000002/" + file);
+  std::string damaged_run(const std::string& name, const std::string& file, F&& change) const {
+    fs::remove_all(dir / name);
+    copy_run("run", name);
+    const std::string path = dir / in_checkpoint(name, 2, file);
     write_text(path, change(text_of(path)));
     return name;
   }
-
-  static TemporaryDirectory* dir;
 };
-TemporaryDirectory* Command::dir = nullptr;
-
 TEST_F(Command, WithoutArgumentsItListsItsCommands) {
   const CommandResult result = run({});
   EXPECT_EQ(result.exit_code, 0);
@@ -168,15 +141,15 @@ TEST_F(Command, WhatCannotBeTrainedIsRefused) {
   expect_refused_by_parser({"train", "r.yaml", "--device", "tpu"}, "--device", "tpu not in", "train");
   expect_refused({"train", "r.yaml", "--run", "text.bin"},
                  "text.bin: cannot be created (Not a directory); choose another directory with --run");
-  EXPECT_FALSE(fs::exists(*dir / "a"));
+  EXPECT_FALSE(fs::exists(dir / "a"));
 }
 
 TEST_F(Command, ARunIsResumedOnlyWithARecipeThatContinuesItAndIsOtherwiseLeftAlone) {
-  const std::string before = text_of(*dir / "run/recipe.yaml");
+  const std::string before = text_of(dir / "run/recipe.yaml");
   ASSERT_NE(before, "");
   const auto refused = [&](const std::string& setting, const std::string& sentence) {
     expect_refused({"train", "r.yaml", "--run", "run", "--resume", "--set", setting}, sentence);
-    EXPECT_EQ(text_of(*dir / "run/recipe.yaml"), before);
+    EXPECT_EQ(text_of(dir / "run/recipe.yaml"), before);
   };
   const std::string other = ", but the run in run began with ";
   const std::string advice = "; resume it with its own recipe, or start another run";
@@ -196,7 +169,7 @@ TEST_F(Command, ARunIsResumedOnlyWithARecipeThatContinuesItAndIsOtherwiseLeftAlo
 
 // The settings of a run are those of its last checkpoint until the user says otherwise.
 TEST_F(Command, ARunIsContinuedWithOtherSettingsOnlyWhenToldTo) {
-  copy_run("more");
+  copy_run("run", "more");
   const std::vector<std::string> start = {"train", "r.yaml", "--run", "more"};
   const std::vector<std::string> settings = {
       "--set", "train.steps=4",         "--set", "train.stages=[{until: 3, context: 16}]",
@@ -207,35 +180,35 @@ TEST_F(Command, ARunIsContinuedWithOtherSettingsOnlyWhenToldTo) {
     all.insert(all.end(), settings.begin(), settings.end());
     return all;
   };
-  const std::string first = text_of(*dir / "more/recipe.yaml");
+  const std::string first = text_of(dir / "more/recipe.yaml");
   expect_refused(with("--resume"),
                  "the run in more would not continue as it began: train.stages was not set and is {until: 3, context: "
                  "16, lr: 0, global_batch: 0, micro_batch: 0, window: []}; train.steps was 2 and is 4; resume it with "
                  "its own recipe and data, or accept the change with "
                  "--resume-changed");
-  EXPECT_FALSE(fs::exists(*dir / "more/environment-2.json"));
+  EXPECT_FALSE(fs::exists(dir / "more/environment-2.json"));
   const CommandResult result = run(with("--resume-changed"));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(result.err.find("train.steps: 2 before, 4 now"), std::string::npos) << result.err;
-  EXPECT_TRUE(fs::exists(*dir / "more/checkpoints/step-00000004"));
-  EXPECT_EQ(text_of(*dir / "more/recipe.yaml"), first);
-  EXPECT_NE(text_of(*dir / "more/recipe-2.yaml")
+  EXPECT_TRUE(fs::exists(dir / "more/checkpoints/step-00000004"));
+  EXPECT_EQ(text_of(dir / "more/recipe.yaml"), first);
+  EXPECT_NE(text_of(dir / "more/recipe-2.yaml")
                 .find("stages: [{until: 3, context: 16, lr: 0, global_batch: 0, micro_batch: 0, window: []}]"),
             std::string::npos);
-  EXPECT_NE(text_of(*dir / "more/recipe-2.yaml").find("steps: 4"), std::string::npos);
-  EXPECT_TRUE(fs::exists(*dir / "more/environment-2.json"));
+  EXPECT_NE(text_of(dir / "more/recipe-2.yaml").find("steps: 4"), std::string::npos);
+  EXPECT_TRUE(fs::exists(dir / "more/environment-2.json"));
   // Its location and what is logged do not count as changes.
   EXPECT_EQ(run({"train", "more/recipe-2.yaml", "--run", "more", "--resume", "--set", "train.log_every=1"}).exit_code,
             0);
 }
 
 TEST_F(Command, ARunThatIsDoneIsLeftAsItIs) {
-  copy_run("done");
-  const std::int64_t used = read_history(*dir / "done").used_bytes;
+  copy_run("run", "done");
+  const std::int64_t used = read_history(dir / "done").used_bytes;
   EXPECT_GT(used, 0);
   const CommandResult result = run({"train", "r.yaml", "--run", "done", "--resume"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(read_history(*dir / "done").used_bytes, used);
+  EXPECT_EQ(read_history(dir / "done").used_bytes, used);
   const auto said = nlohmann::json::parse(run({"train", "r.yaml", "--run", "done", "--resume", "--json"}).out);
   EXPECT_TRUE(said.at("loss").is_null() && said.at("bits_per_byte").is_null()) << said;
 }
@@ -277,7 +250,7 @@ TEST_F(Command, SamplesAreDrawnAsAskedFor) {
     options.insert(options.begin(), {"sample", "run", "--output", "drawn", "--force", "--count", "2"});
     const CommandResult result = run(options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    return text_of(*dir / ("drawn/" + file));
+    return text_of(dir / ("drawn/" + file));
   };
   const std::string free = sampled({});
   EXPECT_EQ(free.size(), 64u);
@@ -287,7 +260,7 @@ TEST_F(Command, SamplesAreDrawnAsAskedFor) {
   EXPECT_EQ(sampled({"--top-p", "0"}), sampled({"--temperature", "0"}));
   EXPECT_NE(sampled({"--top-k", "1"}), free);
   // The given beginnings are those of the test split's first two sequences.
-  const std::string text = text_of(*dir / "text.bin");
+  const std::string text = text_of(dir / "text.bin");
   const auto begins = [&](const std::string& sample, std::size_t given) {
     return text.find(sample.substr(0, given)) != std::string::npos;
   };
@@ -352,7 +325,7 @@ TEST_F(Command, WhatCannotBeShownIsRefused) {
 }
 
 TEST_F(Command, WhatCannotBePreparedIsRefusedAndLeavesNothing) {
-  const auto prepare = [](const char* kind, const char* input, const std::string& sentence) {
+  const auto prepare = [&](const char* kind, const char* input, const std::string& sentence) {
     expect_refused({"prepare", kind, "--input", input, "--output", "y.h5"}, sentence);
   };
   prepare("bytes", "empty", "empty: is empty; there is nothing to prepare");
@@ -377,7 +350,7 @@ TEST_F(Command, WhatCannotBePreparedIsRefusedAndLeavesNothing) {
   expect_refused({"prepare", "bytes", "--input", "text.bin", "--output", "y.h5", "--split", "1,2"},
                  "text.bin: has 4,000 bytes, but --split 1,2 adds up to 3; make the counts add up or use fractions");
   expect_refused({"info", "text.bin"}, "text.bin: is not an HDF5 file; make one with `longstride prepare`");
-  for (const auto& entry : fs::directory_iterator(dir->path()))
+  for (const auto& entry : fs::directory_iterator(dir.path()))
     EXPECT_TRUE(entry.path().filename() != "y.h5" && entry.path().filename().string().front() != '.') << entry.path();
 }
 
@@ -408,9 +381,9 @@ TEST_F(Command, OneWrongBitOfACheckpointIsFound) {
 }
 
 TEST_F(Command, ADatasetCutShortAnywhereIsReportedInOneSentence) {
-  const std::string whole = text_of(*dir / "x.h5");
+  const std::string whole = text_of(dir / "x.h5");
   for (std::size_t part = 0; part < 8; ++part) {
-    write_text(*dir / "cut.h5", whole.substr(0, whole.size() * part / 8));
+    write_text(dir / "cut.h5", whole.substr(0, whole.size() * part / 8));
     for (const std::vector<std::string>& arguments :
          {std::vector<std::string>{"info", "cut.h5"}, {"eval", "run", "--data", "cut.h5"}}) {
       const CommandResult result = run(arguments);

@@ -134,7 +134,7 @@ after_attention() {
   ends_with_brace disk/a/attention.json || complain "attention.json is not whole"
 }
 run_reproduce() {
-  "$L" reproduce table1 --scale smoke --row cifar10-strided --windows 1 --recipes "$here/../../recipes" \
+  "$L" reproduce table1 --scale smoke --row cifar10-strided --windows 1 --recipes "$here/../../../recipes" \
     --set train.steps=2 --set train.warmup=1 --set model.layers=1 --output disk/rep
 }
 after_reproduce() {

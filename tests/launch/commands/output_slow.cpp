@@ -15,28 +15,17 @@ namespace fs = std::filesystem;
 const std::string recipe =
     text_recipe(2, "steps: 2, global_batch: 4, lr: 1.0e-3, warmup: 1, log_every: 1, checkpoint_every: 50");
 
-class Output : public ::testing::Test {
+class Output : public TextRun {
  protected:
-  void SetUp() override { ASSERT_NO_FATAL_FAILURE(prepare_text(dir, recipe)); }
-  void train() { ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0); }
-
-  CommandResult run(const std::vector<std::string>& arguments) { return run_command(arguments, dir.path()); }
+  Output() : TextRun(recipe, {}) {}
+  void train() { run_well({"train", "r.yaml", "--run", "run"}); }
 
   // A line for the shell, in which $L is the command.
   CommandResult shell(const std::string& line) {
     write_text(dir / ".line", std::string("L='") + LONGSTRIDE_COMMAND + "'; export OMP_NUM_THREADS=1; " + line + "\n");
     const int status = std::system(("cd " + dir.path() + "; bash .line >.out 2>.err").c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), text_of(dir / ".out"),
-            text_of(dir / ".err")};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), text(".out"), text(".err")};
   }
-
-  void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) {
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
-  }
-
-  TemporaryDirectory dir;
 };
 
 const char* const exists_already = ": already exists; choose another --output, or replace it with --force";

@@ -16,47 +16,21 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const std::string recipe = text_recipe(1, "steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1");
-
-class ScoresAndSamples : public ::testing::Test {
+class ScoresAndSamples : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    dir = new TemporaryDirectory;
-    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, recipe));
-    write_text(*dir / "prompt", "hello");
-    write_text(*dir / "empty", "");
-    write_text(*dir / "long", std::string(64, 'x'));
-    ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0);
+  ScoresAndSamples() {
+    write_text(dir / "prompt", "hello");
+    write_text(dir / "empty", "");
+    write_text(dir / "long", std::string(64, 'x'));
   }
-  static void TearDownTestSuite() { delete dir; }
-  void SetUp() override { fs::remove(*dir / "run/evaluations.jsonl"); }
-
-  static CommandResult run(const std::vector<std::string>& arguments) { return run_command(arguments, dir->path()); }
-  static CommandResult run_well(const std::vector<std::string>& arguments) {
-    CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
-  }
-  static void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) {
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_EQ(result.out, "");
-    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
-  }
-  static std::vector<Json> kept() {
+  std::vector<Json> kept() const {
     std::vector<Json> lines;
-    std::istringstream text(text_of(*dir / "run/evaluations.jsonl"));
+    std::istringstream text(text_of(dir / "run/evaluations.jsonl"));
     for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
     return lines;
   }
-  static std::string sample_file(int number) {
-    return text_of(*dir / fmt::format("run/samples/sample-00{}.txt", number));
-  }
-
-  static TemporaryDirectory* dir;
+  std::string sample_file(int number) const { return text(fmt::format("run/samples/sample-00{}.txt", number)); }
 };
-TemporaryDirectory* ScoresAndSamples::dir = nullptr;
-
 TEST_F(ScoresAndSamples, TextIsPrintedByteForByteAndKept) {
   const CommandResult drawn = run_well({"sample", "run"});
   EXPECT_EQ(drawn.out.size(), 64U);
@@ -75,21 +49,21 @@ TEST_F(ScoresAndSamples, SeveralSamplesHaveHeadings) {
 // Otherwise the report would show samples of several commands as those of one.
 TEST_F(ScoresAndSamples, OlderSamplesOfTheRunAreReplaced) {
   run_well({"sample", "run", "--count", "3"});
-  fs::create_directory(*dir / "run/samples/step-00000002");
-  write_text(*dir / "run/samples/notes.txt", "mine");
+  fs::create_directory(dir / "run/samples/step-00000002");
+  write_text(dir / "run/samples/notes.txt", "mine");
   run_well({"sample", "run", "--count", "2"});
-  EXPECT_TRUE(fs::exists(*dir / "run/samples/sample-001.txt"));
-  EXPECT_FALSE(fs::exists(*dir / "run/samples/sample-002.txt"));
-  EXPECT_TRUE(fs::exists(*dir / "run/samples/step-00000002"));
-  EXPECT_TRUE(fs::exists(*dir / "run/samples/notes.txt"));
+  EXPECT_TRUE(fs::exists(dir / "run/samples/sample-001.txt"));
+  EXPECT_FALSE(fs::exists(dir / "run/samples/sample-002.txt"));
+  EXPECT_TRUE(fs::exists(dir / "run/samples/step-00000002"));
+  EXPECT_TRUE(fs::exists(dir / "run/samples/notes.txt"));
   run_well({"sample", "run", "--count", "1", "--output", "run/samples", "--force"});
-  EXPECT_FALSE(fs::exists(*dir / "run/samples/sample-001.txt"));
+  EXPECT_FALSE(fs::exists(dir / "run/samples/sample-001.txt"));
 }
 
 TEST_F(ScoresAndSamples, AFolderThatIsNamedTakesThePlaceOfThePrint) {
   const CommandResult drawn = run_well({"sample", "run", "--output", "drawn"});
   EXPECT_EQ(drawn.out, "1 sample of 64 bytes at temperature 1 from step 2: drawn\n");
-  EXPECT_EQ(text_of(*dir / "drawn/sample-000.txt").size(), 64U);
+  EXPECT_EQ(text_of(dir / "drawn/sample-000.txt").size(), 64U);
 }
 
 TEST_F(ScoresAndSamples, WhatCannotBeWrittenToIsRefused) {
@@ -103,19 +77,19 @@ TEST_F(ScoresAndSamples, WhatCannotBeWrittenToIsRefused) {
 }
 
 TEST_F(ScoresAndSamples, AReportReplacesOnlyAReport) {
-  const auto refusal = [](const std::string& name) {
+  const auto refusal = [&](const std::string& name) {
     return name +
            ": was not written by `longstride report`, so it is not replaced; move it away, or name another file "
            "with --output";
   };
-  write_text(*dir / "precious.txt", "precious");
+  write_text(dir / "precious.txt", "precious");
   expect_refused({"report", "run", "--output", "precious.txt", "--force"}, refusal("precious.txt"));
-  EXPECT_EQ(text_of(*dir / "precious.txt"), "precious");
-  write_text(*dir / "run/report.html", "<!doctype html>\n<html lang=\"en\">\n");
+  EXPECT_EQ(text_of(dir / "precious.txt"), "precious");
+  write_text(dir / "run/report.html", "<!doctype html>\n<html lang=\"en\">\n");
   expect_refused({"report", "run"}, refusal("run/report.html"));
-  write_text(*dir / "run/report.html", "");
+  write_text(dir / "run/report.html", "");
   for (int i = 0; i < 2; ++i) run_well({"report", "run"});
-  fs::copy(*dir / "run/report.html", *dir / "page.html");
+  fs::copy(dir / "run/report.html", dir / "page.html");
   run_well({"report", "run", "--output", "page.html", "--force"});
 }
 
@@ -123,7 +97,7 @@ TEST_F(ScoresAndSamples, APromptIsAFileOrTextOrStandardInput) {
   const std::string from_file = run_well({"sample", "run", "--prompt", "prompt"}).out;
   EXPECT_TRUE(from_file.starts_with("hello")) << from_file;
   EXPECT_EQ(run_well({"sample", "run", "--prompt-text", "hello"}).out, from_file);
-  const InputFrom input(*dir / "prompt");
+  const InputFrom input(dir / "prompt");
   EXPECT_EQ(run_well({"sample", "run", "--prompt", "-"}).out, from_file);
 }
 
@@ -131,10 +105,10 @@ TEST_F(ScoresAndSamples, APromptThatDoesNotFitIsRefused) {
   const std::string limit = ": the prompt must be shorter than the 64 bytes of a sample; shorten it";
   expect_refused({"sample", "run", "--prompt-text", std::string(64, 'x')}, "--prompt-text" + limit);
   {
-    const InputFrom input(*dir / "long");
+    const InputFrom input(dir / "long");
     expect_refused({"sample", "run", "--prompt", "-"}, "standard input" + limit);
   }
-  const InputFrom input(*dir / "empty");
+  const InputFrom input(dir / "empty");
   expect_refused({"sample", "run", "--prompt", "-"},
                  "standard input: is empty; --prompt names a file whose bytes every sample begins with, or is - for "
                  "standard input; leave it out to begin with nothing");
@@ -166,9 +140,9 @@ std::string on_terminal(const std::string& command) {
 
 // A model of text may draw escape sequences, which could do anything to the terminal.
 TEST_F(ScoresAndSamples, ATerminalIsShownEscapeSequencesAsText) {
-  write_text(*dir / "colour", "\x1b[31mred\ttab\n");
+  write_text(dir / "colour", "\x1b[31mred\ttab\n");
   const std::string arguments = " sample run --prompt colour --length 16 2>/dev/null", command = LONGSTRIDE_COMMAND;
-  const std::string shown = on_terminal("cd " + dir->path() + " && " + command + arguments);
+  const std::string shown = on_terminal("cd " + dir.path() + " && " + command + arguments);
   EXPECT_TRUE(shown.starts_with("\\x1b[31mred\ttab\r\n")) << shown;
   EXPECT_EQ(shown.find('\x1b'), std::string::npos);
   EXPECT_TRUE(
@@ -179,7 +153,7 @@ TEST_F(ScoresAndSamples, ATerminalIsShownEscapeSequencesAsText) {
 TEST_F(ScoresAndSamples, OnATerminalTheCounterAndTheResultHaveLinesOfTheirOwn) {
   for (const auto& [arguments, result] :
        {std::pair(" attention run --output drawn-on", "drawn-on: "), {" eval run", "x.h5, "}}) {
-    const std::string shown = on_terminal("cd " + dir->path() + " && " + LONGSTRIDE_COMMAND + arguments + " 2>&1");
+    const std::string shown = on_terminal("cd " + dir.path() + " && " + LONGSTRIDE_COMMAND + arguments + " 2>&1");
     EXPECT_NE(shown.find(std::string("\x1b[K\r\n") + result), std::string::npos) << shown;
   }
 }
@@ -187,7 +161,7 @@ TEST_F(ScoresAndSamples, OnATerminalTheCounterAndTheResultHaveLinesOfTheirOwn) {
 TEST_F(ScoresAndSamples, APromptOfTextIsForRunsOnText) {
   std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (40, 4, 4, 3), }";
   header.resize(117, ' ');
-  write_text(*dir / "pictures.npy", std::string("\x93NUMPY\1\0v\0", 10) + header + '\n' + std::string(40 * 48, 'x'));
+  write_text(dir / "pictures.npy", std::string("\x93NUMPY\1\0v\0", 10) + header + '\n' + std::string(40 * 48, 'x'));
   run_well({"prepare", "images", "--input", "pictures.npy", "--output", "pictures.h5", "--size", "4"});
   run_well({"train", "r.yaml", "--run", "pictures", "--set", "data={kind: images, path: pictures.h5, context: 48}"});
   expect_refused({"sample", "pictures", "--prompt-text", "hello"},
@@ -209,7 +183,7 @@ TEST_F(ScoresAndSamples, EveryScoreIsKeptInTheRun) {
   EXPECT_EQ(lines[1].at("windows"), 2);
   EXPECT_EQ(lines[1].at("bytes"), 128);
   run_well({"report", "run"});
-  EXPECT_NE(text_of(*dir / "run/report.html").find("<td>valid</td>"), std::string::npos);
+  EXPECT_NE(text_of(dir / "run/report.html").find("<td>valid</td>"), std::string::npos);
 }
 
 TEST_F(ScoresAndSamples, AModelWithoutAMemoryRefusesAnother) {
@@ -228,22 +202,22 @@ TEST_F(ScoresAndSamples, TheSameAnswerIsKeptOnce) {
   EXPECT_EQ(kept().size(), 1U);
   run_well({"eval", "run", "--windows", "2", "--spread"});  // other windows of the same number
   ASSERT_EQ(kept().size(), 2U);
-  const std::vector<KeptEvaluation> read = kept_evaluations(*dir / "run");
+  const std::vector<KeptEvaluation> read = kept_evaluations(dir / "run");
   EXPECT_FALSE(read[0].same_question(read[1]));
 }
 
 // A process that was killed while it wrote must not spoil the next line.
 TEST_F(ScoresAndSamples, ALineThatWasCutShortIsLeftBehind) {
-  write_text(*dir / "run/evaluations.jsonl", "{\"step\": 1, \"spl");
+  write_text(dir / "run/evaluations.jsonl", "{\"step\": 1, \"spl");
   run_well({"eval", "run", "--windows", "1"});
-  const std::vector<KeptEvaluation> read = kept_evaluations(*dir / "run");
+  const std::vector<KeptEvaluation> read = kept_evaluations(dir / "run");
   ASSERT_EQ(read.size(), 1U);
   EXPECT_EQ(read[0].step, 2);
   EXPECT_EQ(read[0].windows, 1);
 }
 
 TEST_F(ScoresAndSamples, AScoreThatCannotBeKeptIsStillPrinted) {
-  fs::create_directories(*dir / "run/evaluations.jsonl");
+  fs::create_directories(dir / "run/evaluations.jsonl");
   const CommandResult scored = run({"eval", "run", "--windows", "1"});
   EXPECT_EQ(scored.exit_code, 0);
   EXPECT_NE(scored.out.find("bits per byte"), std::string::npos);
@@ -252,14 +226,14 @@ TEST_F(ScoresAndSamples, AScoreThatCannotBeKeptIsStillPrinted) {
 }
 
 TEST_F(ScoresAndSamples, OfARunWithoutCheckpointsDoNotJoinANewOnes) {
-  fs::copy(*dir / "run", *dir / "emptied", fs::copy_options::recursive);
+  fs::copy(dir / "run", dir / "emptied", fs::copy_options::recursive);
   ASSERT_EQ(run({"eval", "emptied", "--windows", "1"}).exit_code, 0);
-  fs::remove_all(*dir / "emptied/checkpoints");
+  fs::remove_all(dir / "emptied/checkpoints");
   expect_refused(
       {"train", "r.yaml", "--run", "emptied"},
       "emptied: holds the scores of a run whose checkpoints are gone, evaluations.jsonl; delete that file, or "
       "choose another directory with --run");
-  fs::remove(*dir / "emptied/evaluations.jsonl");
+  fs::remove(dir / "emptied/evaluations.jsonl");
   EXPECT_EQ(run({"train", "r.yaml", "--run", "emptied"}).exit_code, 0);
 }
 
@@ -268,15 +242,15 @@ TEST_F(ScoresAndSamples, OfAnEarlierRunAreNotShownAsANewOnes) {
   ASSERT_EQ(run(train).exit_code, 0);
   for (const char* command : {"sample", "attention"}) ASSERT_EQ(run({command, "again"}).exit_code, 0) << command;
   for (const char* file : {"samples/step-00000001/mine.txt", "samples/mine.txt", "attention/mine.txt"})
-    write_text(*dir / (std::string("again/") + file), "kept");
-  fs::remove_all(*dir / "again/checkpoints");
+    write_text(dir / (std::string("again/") + file), "kept");
+  fs::remove_all(dir / "again/checkpoints");
   ASSERT_EQ(run({"train", "r.yaml", "--run", "again"}).exit_code, 0);
   std::set<std::string> left;
   for (const char* folder : {"samples", "attention"})
-    for (const auto& entry : fs::recursive_directory_iterator(*dir / (std::string("again/") + folder)))
-      if (entry.is_regular_file()) left.insert(fs::relative(entry.path(), *dir / "again").string());
+    for (const auto& entry : fs::recursive_directory_iterator(dir / (std::string("again/") + folder)))
+      if (entry.is_regular_file()) left.insert(fs::relative(entry.path(), dir / "again").string());
   EXPECT_EQ(left, (std::set<std::string>{"attention/mine.txt", "samples/mine.txt", "samples/step-00000001/mine.txt"}));
-  EXPECT_FALSE(fs::exists(*dir / "again/samples/step-00000002"));
+  EXPECT_FALSE(fs::exists(dir / "again/samples/step-00000002"));
 }
 
 // A decoder that remembers the segments before.
@@ -293,30 +267,14 @@ model:
 train: {steps: 3, global_batch: 2, lr: 1.0e-3, warmup: 1}
 )";
 
-class Remembering : public ::testing::Test {
+class Remembering : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    dir = new TemporaryDirectory;
-    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, remembering_recipe));
-    const CommandResult trained = run({"train", "r.yaml", "--run", "run"});
-    ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  }
-  static void TearDownTestSuite() { delete dir; }
-  static CommandResult run(const std::vector<std::string>& arguments) { return run_command(arguments, dir->path()); }
-  static void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) {
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
-  }
-
-  static TemporaryDirectory* dir;
+  Remembering() : TextRun(remembering_recipe) {}
 };
-TemporaryDirectory* Remembering::dir = nullptr;
-
 TEST_F(Remembering, ScoresSayUnderWhichMemoryTheyWereComputed) {
-  const std::string file = "run/checkpoints/step-00000003/", recipe_before = text_of(*dir / "run/recipe.yaml"),
-                    state_before = text_of(*dir / (file + "state.json")),
-                    weights_before = text_of(*dir / (file + "model.safetensors"));
+  const std::string file = "run/checkpoints/step-00000003/", recipe_before = text_of(dir / "run/recipe.yaml"),
+                    state_before = text_of(dir / (file + "state.json")),
+                    weights_before = text_of(dir / (file + "model.safetensors"));
   const Json own = Json::parse(run({"eval", "run", "--json"}).out);
   EXPECT_EQ(own.at("memory"), 24);
   EXPECT_EQ(own.at("streams"), 1);
@@ -329,7 +287,7 @@ TEST_F(Remembering, ScoresSayUnderWhichMemoryTheyWereComputed) {
   const CommandResult shown = run(other);
   EXPECT_NE(shown.out.find("context 32 (at least 30), memory 48, clamp 40: "), std::string::npos) << shown.out;
   std::vector<Json> lines;
-  std::istringstream text(text_of(*dir / "run/evaluations.jsonl"));
+  std::istringstream text(text_of(dir / "run/evaluations.jsonl"));
   for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0].at("memory"), 24);
@@ -340,17 +298,17 @@ TEST_F(Remembering, ScoresSayUnderWhichMemoryTheyWereComputed) {
     EXPECT_EQ(score.at("min_context"), 30);
     EXPECT_NE(score.at("bits_per_byte"), own.at("bits_per_byte"));
   }
-  const std::vector<KeptEvaluation> kept = kept_evaluations(*dir / "run");
+  const std::vector<KeptEvaluation> kept = kept_evaluations(dir / "run");
   EXPECT_EQ(kept[1].memory, (EvaluatedMemory{48, 40}));
   EXPECT_EQ(run({"eval", "run", "--batch", "2"}).exit_code, 0);  // another question: streams begin without a memory
-  EXPECT_EQ(kept_evaluations(*dir / "run").back().streams, 2);
+  EXPECT_EQ(kept_evaluations(dir / "run").back().streams, 2);
   EXPECT_EQ(run({"report", "run"}).exit_code, 0);
-  const std::string report = text_of(*dir / "run/report.html");
+  const std::string report = text_of(dir / "run/report.html");
   EXPECT_NE(report.find("<td>48, clamp 40</td>"), std::string::npos);
   EXPECT_NE(report.find("<td>24, 2 streams</td>"), std::string::npos);
-  EXPECT_TRUE(text_of(*dir / "run/recipe.yaml") == recipe_before);
-  EXPECT_TRUE(text_of(*dir / (file + "state.json")) == state_before);
-  EXPECT_TRUE(text_of(*dir / (file + "model.safetensors")) == weights_before);
+  EXPECT_TRUE(text_of(dir / "run/recipe.yaml") == recipe_before);
+  EXPECT_TRUE(text_of(dir / (file + "state.json")) == state_before);
+  EXPECT_TRUE(text_of(dir / (file + "model.safetensors")) == weights_before);
 }
 
 TEST_F(Remembering, ARunContinuesOnlyWithAsManyRows) {
@@ -362,7 +320,7 @@ TEST_F(Remembering, ARunContinuesOnlyWithAsManyRows) {
 
 // The rate is too small to change a weight.
 TEST_F(Remembering, AnotherMemoryScoresAsARunThatHasIt) {
-  const auto score_of = [](std::vector<std::string> arguments) {
+  const auto score_of = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--json", "--quiet"});
     const CommandResult result = run(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -394,7 +352,7 @@ TEST_F(Remembering, TheSameLengthScoresAsARunWithThatWindow) {
   EXPECT_FALSE(windowed.contains("same_length"));
   const CommandResult shown = run({"eval", "run", "--same-length", "--memory", "48", "--clamp", "40"});
   EXPECT_NE(shown.out.find(", memory 48, clamp 40, same length: "), std::string::npos) << shown.out << shown.err;
-  EXPECT_EQ(kept_evaluations(*dir / "run").back().memory, (EvaluatedMemory{48, 40, {}, true}));
+  EXPECT_EQ(kept_evaluations(dir / "run").back().memory, (EvaluatedMemory{48, 40, {}, true}));
 }
 
 TEST_F(Remembering, WhatAMemoryCannotBeIsRefused) {
@@ -435,12 +393,12 @@ TEST_F(Remembering, SamplesMayBeLongerThanTheContext) {
   ASSERT_EQ(longer.out.size(), 150U);
   EXPECT_EQ(longer.out.substr(0, 32), shorter.out);
   // And whatever was given of it.
-  write_text(*dir / "prompt", longer.out.substr(0, 100));
+  write_text(dir / "prompt", longer.out.substr(0, 100));
   EXPECT_EQ(run({"sample", "run", "--quiet", "--seed", "3", "--length", "150", "--prompt", "prompt"}).out, longer.out);
 }
 
 TEST_F(Remembering, OnlyAModelThatRemembersDrawsMoreThanItsContext) {
-  write_text(*dir / "windows.yaml", R"(name: windows
+  write_text(dir / "windows.yaml", R"(name: windows
 data: {kind: bytes, path: x.h5, context: 32}
 model: {kind: decoder, layers: 1, width: 16, heads: 2, positions: none, distance: {table: sinusoid, window: 8}}
 train: {steps: 1, global_batch: 2, lr: 1.0e-3, warmup: 1}
@@ -463,13 +421,13 @@ TEST_F(Remembering, ACompressedMemoryContinuesAnyPrompt) {
     train.insert(train.end(), {"--set", set});
   const CommandResult trained = run(train);
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  EXPECT_EQ(text_of(*dir / "compressive/samples/step-00000006/sample-000.txt").size(), 32U);
+  EXPECT_EQ(text_of(dir / "compressive/samples/step-00000006/sample-000.txt").size(), 32U);
   const std::vector<std::string> sample = {"sample", "compressive", "--quiet", "--seed", "3", "--length", "250"};
   const CommandResult drawn = run(sample);
   ASSERT_EQ(drawn.exit_code, 0) << drawn.err;
   ASSERT_EQ(drawn.out.size(), 250U);
   for (const std::size_t given : {7U, 32U, 200U}) {
-    write_text(*dir / "prompt", drawn.out.substr(0, given));
+    write_text(dir / "prompt", drawn.out.substr(0, given));
     std::vector<std::string> prompted = sample;
     prompted.insert(prompted.end(), {"--prompt", "prompt"});
     EXPECT_EQ(run(prompted).out, drawn.out) << given;
@@ -481,7 +439,7 @@ TEST_F(Remembering, ACompressedMemoryContinuesAnyPrompt) {
   EXPECT_NE(more.at("bits_per_byte"), own.at("bits_per_byte"));
   EXPECT_NE(run({"eval", "compressive", "--compressed", "24"}).out.find(", memory 32, compressed 24: "),
             std::string::npos);
-  const std::vector<KeptEvaluation> kept = kept_evaluations(*dir / "compressive");
+  const std::vector<KeptEvaluation> kept = kept_evaluations(dir / "compressive");
   ASSERT_EQ(kept.size(), 2U);
   EXPECT_EQ(kept[1].memory, (EvaluatedMemory{32, {}, 24}));
 }

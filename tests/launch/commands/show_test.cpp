@@ -329,29 +329,18 @@ TEST(ShowPattern, ARunIsShownWithItsLearnedSpans) {
             "(model.distance.span); leave it out\n");
 }
 
-class AttentionOfARun : public ::testing::Test {
+class AttentionOfARun : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    dir = new TemporaryDirectory;
-    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, recipe_of(remembering[1])));
-    for (const char* run : {"compressive", "plain"}) {
-      write_text(*dir / "r.yaml", recipe_of(remembering[run == std::string("plain") ? 3 : 1]));
-      const CommandResult trained = run_command({"train", "r.yaml", "--run", run}, dir->path());
-      ASSERT_EQ(trained.exit_code, 0) << trained.err;
-    }
-  }
-  static void TearDownTestSuite() { delete dir; }
-  static nlohmann::json drawn(const std::string& run, std::vector<std::string> arguments) {
+  AttentionOfARun()
+      : TextRun(recipe_of(remembering[1]),
+                {{"train", "r.yaml", "--run", "compressive"}, {"train", "plain.yaml", "--run", "plain"}},
+                {{"plain.yaml", recipe_of(remembering[3])}}) {}
+  nlohmann::json drawn(const std::string& run, Arguments arguments) const {
     arguments.insert(arguments.begin(), {"attention", run, "--output", "drawn", "--force"});
-    const CommandResult result = run_command(arguments, dir->path());
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return nlohmann::json::parse(text_of(*dir / "drawn/attention.json"));
+    run_well(arguments);
+    return nlohmann::json::parse(text("drawn/attention.json"));
   }
-
-  static TemporaryDirectory* dir;
 };
-TemporaryDirectory* AttentionOfARun::dir = nullptr;
-
 double sum_of(const std::vector<double>& p, std::int64_t begin, std::int64_t end) {
   return std::accumulate(p.begin() + begin, p.begin() + end, 0.0);
 }
@@ -359,12 +348,12 @@ double sum_of(const std::vector<double>& p, std::int64_t begin, std::int64_t end
 TEST_F(AttentionOfARun, MemoryHasTheProbabilitiesOfTheWindowsBefore) {
   const Remembering& c = remembering[1];
   const nlohmann::json shown = drawn("compressive", {"--input", "5", "--query", "5", "--query", "11"});
-  const LoadedRun run = load_run(*dir / "compressive", "automatic", {});
+  const LoadedRun run = load_run(dir / "compressive", "automatic", {});
   // Seven windows can matter, but the text has five before this one.
   EXPECT_EQ(windows_that_matter(*run.model), (c.memory + 3 * c.compressed) * 2 / c.segment + 1);
   EXPECT_EQ(shown.at("windows_before"), 5);
   EXPECT_EQ(shown.at("key_rows"), (nlohmann::json{{"compressed", 8}, {"memory", 12}, {"segment", 12}}));
-  const std::string path = *dir / "x.h5";
+  const std::string path = dir / "x.h5";
   const auto set = open_run_data(run, path, "test")->split("test", false);
   std::vector<std::uint8_t> windows(static_cast<std::size_t>(6 * c.segment));
   set->read(0, 0, std::ssize(windows), windows.data());
@@ -386,7 +375,7 @@ TEST_F(AttentionOfARun, MemoryHasTheProbabilitiesOfTheWindowsBefore) {
   });
   EXPECT_EQ(n, shown.at("pictures").size());
   // Compressed memory, memory with the byte before the segment, segment; lines of 2 positions, 2 dividers of 2 pixels.
-  const std::string bytes = text_of(*dir / "drawn/layer-001-head-01-query-000011.png");
+  const std::string bytes = text_of(dir / "drawn/layer-001-head-01-query-000011.png");
   const Picture picture = read_png(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), "x.png");
   EXPECT_EQ(picture.rows, (4 + 7 + 6) * 20 + 2 * 2);
 }
@@ -410,7 +399,7 @@ TEST_F(AttentionOfARun, WithoutAMemoryThereIsNothingBefore) {
   const nlohmann::json shown = drawn("plain", {"--layer", "1"});
   EXPECT_FALSE(shown.contains("windows_before"));
   EXPECT_EQ(shown.at("sheets")[0].at("part"), "a window of 5 keys, every 2 positions");
-  const CommandResult refused = run_command({"attention", "plain", "--before", "1"}, dir->path());
+  const CommandResult refused = run_command({"attention", "plain", "--before", "1"}, dir.path());
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_EQ(refused.err,
             "longstride: --before is 1, but this model remembers nothing of the text before its context; leave it "
@@ -418,13 +407,12 @@ TEST_F(AttentionOfARun, WithoutAMemoryThereIsNothingBefore) {
 }
 
 TEST_F(AttentionOfARun, AMemoryFarLongerThanTheContextIsDrawnInLongerLines) {
-  write_text(*dir / "r.yaml", recipe_of(remembering[1]));
-  const CommandResult trained =
-      run_command({"train", "r.yaml", "--run", "far", "--set", "model.memory.length=120000", "--set", "train.steps=1"},
-                  dir->path());
+  write_text(dir / "r.yaml", recipe_of(remembering[1]));
+  const CommandResult trained = run_command(
+      {"train", "r.yaml", "--run", "far", "--set", "model.memory.length=120000", "--set", "train.steps=1"}, dir.path());
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   drawn("far", {"--layer", "0", "--before", "1"});
-  const std::string bytes = text_of(*dir / "drawn/layer-000-head-01-query-000003.png");
+  const std::string bytes = text_of(dir / "drawn/layer-000-head-01-query-000003.png");
   const Picture picture = read_png(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), "x.png");
   EXPECT_LE(picture.rows, 258 * 20);
 }
@@ -432,10 +420,10 @@ TEST_F(AttentionOfARun, AMemoryFarLongerThanTheContextIsDrawnInLongerLines) {
 TEST_F(AttentionOfARun, PicturesThatMakeTooLargeASheetAreRefusedBeforeAnyIsWritten) {
   std::vector<std::string> arguments = {"attention", "plain", "--output", "many", "--query"};
   arguments.insert(arguments.end(), 40000, "5");
-  const CommandResult refused = run_command(arguments, dir->path());
+  const CommandResult refused = run_command(arguments, dir.path());
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_EQ(refused.err.find("longstride: 2 heads and 40000 queries make a contact sheet of "), 0u) << refused.err;
-  EXPECT_FALSE(std::filesystem::exists(*dir / "many"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "many"));
 }
 
 }  // namespace

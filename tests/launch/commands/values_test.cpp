@@ -11,46 +11,24 @@
 #include "datasets/formats/wav.h"
 #include "framework/core/device/device.h"
 #include "tests/launch/recipe/recipe_texts.h"
-#include "tests/support/command.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/text_run.h"
 
 namespace longstride::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
 
-// A folder with a recipe, a dataset and a run of two steps, made once.
-class Values : public ::testing::Test {
+class Values : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    dir = new TemporaryDirectory;
-    std::string text;
-    for (int i = 0; i < 8000; ++i) text += static_cast<char>('a' + i * i % 23);
-    write_text(*dir / "text.bin", text);
-    write_text(*dir / "r.yaml", edited(edited(small_recipe, "steps: 20", "steps: 2"), "layers: 2", "layers: 1"));
-    write_text(*dir / "empty", "");
-    fs::create_directory(*dir / "folder");
-    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}).exit_code, 0);
-    ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0);
+  Values() : TextRun(edited(edited(small_recipe, "steps: 20", "steps: 2"), "layers: 2", "layers: 1")) {
+    write_text(dir / "empty", "");
+    fs::create_directory(dir / "folder");
   }
-  static void TearDownTestSuite() { delete dir; }
-  static CommandResult run(const Words& arguments) { return run_command(arguments, dir->path()); }
-
-  static void refused(const Words& arguments, const std::string& words) {
-    std::string line;
-    for (const std::string& a : arguments) line += " " + a;
-    SCOPED_TRACE("longstride" + line);
-    const CommandResult r = run(arguments);
-    EXPECT_EQ(r.exit_code, 2) << r.out << r.err;
-    EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
-    EXPECT_NE(r.err.find("longstride: " + words), std::string::npos) << r.err;
+  void refused(const Arguments& arguments, const std::string& words) const {
+    expect_refused_with(arguments, "longstride: " + words);
   }
-
-  static TemporaryDirectory* dir;
 };
-TemporaryDirectory* Values::dir = nullptr;
-
 TEST_F(Values, NumbersThatAreNotFinite) {
   for (const char* value : {"nan", "inf", "-inf", "NaN"}) {
     const std::string sentence = std::string(value) + " is not a finite number";
@@ -62,19 +40,19 @@ TEST_F(Values, NumbersThatAreNotFinite) {
   refused({"bench", "step", "r.yaml", "--seconds", "nan"}, "--seconds: nan is not a finite number");
   for (const char* option : {"--time-limit", "--train-seconds"})
     refused({"reproduce", "table1", option, "nan"}, std::string(option) + ": nan is not a finite number");
-  EXPECT_FALSE(fs::exists(*dir / "run/samples"));
+  EXPECT_FALSE(fs::exists(dir / "run/samples"));
 }
 
 // OpenBLAS asks again and again for memory that the limit refuses: with it a command never ended.
 TEST_F(Values, ALimitOnAddressSpaceThatIsTooLow) {
   if (test::sanitized || built_with_cuda()) GTEST_SKIP() << "the libraries alone take more";
-  const auto limited = [](int kib, const std::string& arguments) {
+  const auto limited = [&](int kib, const std::string& arguments) {
     const int status =
         std::system(fmt::format("cd {} && ulimit -v {} && env -u OMP_NUM_THREADS -u OPENBLAS_NUM_THREADS "
                                 "timeout -s KILL 30 {} {} >limited 2>&1",
-                                dir->path(), kib, LONGSTRIDE_COMMAND, arguments)
+                                dir.path(), kib, LONGSTRIDE_COMMAND, arguments)
                         .c_str());
-    return CommandResult{WEXITSTATUS(status), text_of(*dir / "limited"), ""};
+    return CommandResult{WEXITSTATUS(status), text_of(dir / "limited"), ""};
   };
   const CommandResult version = limited(180000, "--version");
   EXPECT_EQ(version.exit_code, 0) << version.out;
@@ -86,7 +64,7 @@ TEST_F(Values, ALimitOnAddressSpaceThatIsTooLow) {
               std::string::npos)
         << refused.out;
   }
-  EXPECT_FALSE(fs::exists(*dir / "limited-run"));
+  EXPECT_FALSE(fs::exists(dir / "limited-run"));
 }
 
 // The nearest number that fits used to be taken.
@@ -113,11 +91,12 @@ TEST_F(Values, WholeNumbersBeyond64Bits) {
 TEST_F(Values, OptionsWithoutAValue) {
   const std::string sentence = ": '' is not a value; give one, or leave the option out";
   refused({"train", "r.yaml", "--run", ""}, "--run" + sentence);
-  EXPECT_FALSE(fs::exists(*dir / "runs"));
-  const std::pair<const char*, Words> options[] = {{"eval", {"--data"}},
-                                                   {"sample", {"--output", "--prompt", "--prompt-text", "--complete"}},
-                                                   {"report", {"--output"}},
-                                                   {"attention", {"--data", "--output"}}};
+  EXPECT_FALSE(fs::exists(dir / "runs"));
+  const std::pair<const char*, Arguments> options[] = {
+      {"eval", {"--data"}},
+      {"sample", {"--output", "--prompt", "--prompt-text", "--complete"}},
+      {"report", {"--output"}},
+      {"attention", {"--data", "--output"}}};
   for (const auto& [command, names] : options) {
     for (const std::string& name : names) refused({command, "run", name, ""}, name + sentence);
     refused({command, ""}, "run: '' names no file or folder");
@@ -134,13 +113,13 @@ TEST_F(Values, WhatASampleCannotHave) {
   refused({"sample", "run", "--precision", "bf16"},
           "--precision is bf16, which needs a GPU, and this runs on the CPU; leave --precision out");
   refused({"bench", "sample", "r.yaml", "--count", "9000000000000000000"}, "--count: ");
-  EXPECT_FALSE(fs::exists(*dir / "run/samples"));
+  EXPECT_FALSE(fs::exists(dir / "run/samples"));
 }
 
 // A mistake and what its message advises. Each advice is one that works.
 TEST_F(Values, MistakesOfACommandLineSayWhatToDoInstead) {
   const struct {
-    Words arguments;
+    Arguments arguments;
     const char* words;
   } mistakes[] = {
       {{"train", "r.yaml", "--steps", "3"},
@@ -170,9 +149,9 @@ TEST_F(Values, MistakesOfACommandLineSayWhatToDoInstead) {
       {{"help", "prepare", "text"}, "there is no command 'text'; choose from bytes, cifar10, images, audio"},
       {{"plan", "tab.yaml"}, "tab.yaml:2: is indented with a tab, which YAML does not allow; use spaces"},
   };
-  write_text(*dir / "tab.yaml", "data:\n\tkind: bytes\n");
+  write_text(dir / "tab.yaml", "data:\n\tkind: bytes\n");
   const std::vector<float> sound(20000, 0.5F);
-  for (const char* name : {"a.wav", "b.wav", "c.wav"}) write_wav(*dir / name, sound, 8000);
+  for (const char* name : {"a.wav", "b.wav", "c.wav"}) write_wav(dir / name, sound, 8000);
   const CommandResult made = run({"prepare", "audio", "--input", "a.wav", "--valid-input", "b.wav", "--test-input",
                                   "c.wav", "--rate", "8000", "--output", "sound.h5"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
@@ -188,15 +167,15 @@ TEST_F(Values, AFinishedRunThatIsResumedSaysHowToTrainItFurther) {
   const std::size_t at = done.err.find(words);
   ASSERT_NE(at, std::string::npos) << done.err;
   EXPECT_EQ(done.err.substr(at + words.size()), "--resume-changed --set train.steps=4\n");
-  fs::copy(*dir / "run", *dir / "further", fs::copy_options::recursive);
+  fs::copy(dir / "run", dir / "further", fs::copy_options::recursive);
   const CommandResult further =
       run({"train", "r.yaml", "--run", "further", "--resume-changed", "--set", "train.steps=4"});
   EXPECT_EQ(further.exit_code, 0) << further.err;
 }
 
 TEST_F(Values, HelpOfACommandIsWhatItsOptionPrints) {
-  for (const Words& command : {Words{}, Words{"train"}, Words{"prepare", "bytes"}}) {
-    Words help = {"help"}, option = command;
+  for (const Arguments& command : {Arguments{}, Arguments{"train"}, Arguments{"prepare", "bytes"}}) {
+    Arguments help = {"help"}, option = command;
     help.insert(help.end(), command.begin(), command.end());
     option.emplace_back("--help");
     const CommandResult shown = run(help);
@@ -207,13 +186,13 @@ TEST_F(Values, HelpOfACommandIsWhatItsOptionPrints) {
 
 // An installed program finds its recipes, whatever the directory.
 TEST_F(Values, InstalledRecipesAreFoundByName) {
-  for (const char* folder : {"prefix/bin", "prefix/share/longstride"}) fs::create_directories(*dir / folder);
-  fs::copy(LONGSTRIDE_SOURCE_DIR "/recipes", *dir / "prefix/share/longstride/recipes", fs::copy_options::recursive);
-  fs::copy_file(LONGSTRIDE_COMMAND, *dir / "prefix/bin/longstride");
-  const auto installed = [](const std::string& arguments) {
-    const std::string line = "cd / && OMP_NUM_THREADS=1 " + (*dir / "prefix/bin/longstride ") + arguments;
-    const int status = std::system((line + " >" + (*dir / "shown") + " 2>&1").c_str());
-    return CommandResult{WEXITSTATUS(status), text_of(*dir / "shown"), ""};
+  for (const char* folder : {"prefix/bin", "prefix/share/longstride"}) fs::create_directories(dir / folder);
+  fs::copy(LONGSTRIDE_SOURCE_DIR "/recipes", dir / "prefix/share/longstride/recipes", fs::copy_options::recursive);
+  fs::copy_file(LONGSTRIDE_COMMAND, dir / "prefix/bin/longstride");
+  const auto installed = [&](const std::string& arguments) {
+    const std::string line = "cd / && OMP_NUM_THREADS=1 " + (dir / "prefix/bin/longstride ") + arguments;
+    const int status = std::system((line + " >" + (dir / "shown") + " 2>&1").c_str());
+    return CommandResult{WEXITSTATUS(status), text_of(dir / "shown"), ""};
   };
   for (const char* name :
        {"recipes/quickstart/text.yaml", "quickstart/text.yaml", "quickstart/text", "beyond/text-8min"}) {
@@ -223,7 +202,7 @@ TEST_F(Values, InstalledRecipesAreFoundByName) {
   }
   const CommandResult none = installed("plan quickstart/txt");
   EXPECT_EQ(none.exit_code, 2);
-  const CommandResult rows = installed("reproduce table1 --row none --output " + (*dir / "rows"));
+  const CommandResult rows = installed("reproduce table1 --row none --output " + (dir / "rows"));
   EXPECT_NE(rows.out.find("choose from cifar10-strided"), std::string::npos) << rows.out;
 }
 
@@ -239,7 +218,7 @@ TEST_F(Values, ABatchOfMoreWindowsThanThereAre) {
 
 // A path of a run may hold any bytes, but JSON may not.
 TEST_F(Values, TheJsonOfARunWhosePathIsNotUtf8) {
-  fs::copy(*dir / "run", *dir / "run\xff", fs::copy_options::recursive);
+  fs::copy(dir / "run", dir / "run\xff", fs::copy_options::recursive);
   const CommandResult r = run({"eval", "run\xff", "--json"});
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_NE(r.out.find("bits_per_byte"), std::string::npos);

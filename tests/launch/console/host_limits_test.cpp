@@ -15,52 +15,37 @@ namespace longstride::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
 
-class HostLimits : public ::testing::Test {
+class HostLimits : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    dir = new TemporaryDirectory;
-    prepare_text(*dir, text_recipe(1, "steps: 1, global_batch: 4, lr: 1.0e-2, warmup: 1, log_every: 1"));
-    ASSERT_EQ(run_command({"train", "r.yaml", "--run", "run"}, dir->path()).exit_code, 0);
-  }
-  static void TearDownTestSuite() { delete dir; }
+  HostLimits() : TextRun(text_recipe(1, "steps: 1, global_batch: 4, lr: 1.0e-2, warmup: 1, log_every: 1")) {}
   void TearDown() override { ::unsetenv("LONGSTRIDE_HOST_ROOT"); }
 
   // A group of a machine with 8 GiB that leaves this much beyond the 32 MiB that a process takes in any case.
-  static void allow(std::int64_t kib) {
-    const std::string root = *dir / "host";
+  void allow(std::int64_t kib) const {
+    const std::string root = dir / "host";
     write_text(root + "/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 8000000 kB\n");
     write_text(root + "/proc/self/cgroup", "0::/job\n");
     write_text(root + "/sys/fs/cgroup/job/memory.max", std::to_string(std::int64_t{101} << 20));
     write_text(root + "/sys/fs/cgroup/job/memory.current", std::to_string((std::int64_t{69} << 20) - 1024 * kib));
     ::setenv("LONGSTRIDE_HOST_ROOT", root.c_str(), 1);
   }
-  static CommandResult run(const Words& words, int ranks = 1) { return run_command(words, dir->path(), 120, ranks); }
-  static void expect_refused(const Words& words, const std::string& origin, int ranks = 1) {
-    const CommandResult result = run(words, ranks);
-    EXPECT_EQ(result.exit_code, 2) << words.front() << result.err;
-    EXPECT_NE(result.err.find(" GiB of memory per rank are needed"), std::string::npos) << result.err;
-    EXPECT_NE(result.err.find(", but only 0.000 are left in the memory group /job" + origin + "; "), std::string::npos)
-        << result.err;
-    EXPECT_EQ(result.out, "") << words.front();
+  void expect_refused(const Arguments& words, const std::string& origin, int ranks = 1) const {
+    expect_refused_with(words, " GiB of memory per rank are needed", ranks);
+    expect_refused_with(words, ", but only 0.000 are left in the memory group /job" + origin + "; ", ranks);
   }
-  static std::int64_t planned() {
+  std::int64_t planned() const {
     const CommandResult plan = run({"plan", "r.yaml", "--json", "--peak-tflops", "1"});
     return nlohmann::json::parse(plan.out).at("bytes_per_rank").at("total").get<std::int64_t>();
   }
-
-  static TemporaryDirectory* dir;
 };
-TemporaryDirectory* HostLimits::dir = nullptr;
-
 TEST_F(HostLimits, EveryCommandThatComputesIsRefusedInAGroupThatIsTooSmall) {
   allow(1);
   expect_refused({"train", "r.yaml", "--run", "refused"}, "");
-  EXPECT_FALSE(fs::exists(*dir / "refused"));
+  EXPECT_FALSE(fs::exists(dir / "refused"));
   expect_refused({"eval", "run"}, "");
   expect_refused({"sample", "run"}, "");
-  EXPECT_FALSE(fs::exists(*dir / "run/samples"));
+  EXPECT_FALSE(fs::exists(dir / "run/samples"));
   expect_refused({"bench", "step", "r.yaml"}, "");
   expect_refused({"bench", "sample", "r.yaml", "--length", "2"}, "");
   expect_refused({"bench", "attention", "r.yaml"}, "");
@@ -71,7 +56,7 @@ TEST_F(HostLimits, EveryCommandThatComputesIsRefusedInAGroupThatIsTooSmall) {
 }
 
 TEST_F(HostLimits, ThePlanSaysWhetherItFits) {
-  const Words words = {"plan", "r.yaml", "--peak-tflops", "1"};
+  const Arguments words = {"plan", "r.yaml", "--peak-tflops", "1"};
   allow(1);
   const std::string small = run(words).out;
   EXPECT_TRUE(small.ends_with("\ndoes not fit          0.000 GiB are left in the memory group /job\n")) << small;
@@ -91,18 +76,18 @@ TEST_F(HostLimits, RanksOfAHostShareWhatTheGroupLeaves) {
   allow(planned() / 1024 + (1 << 12));
   EXPECT_EQ(run({"train", "r.yaml", "--run", "alone"}).exit_code, 0);
   expect_refused({"train", "r.yaml", "--run", "two"}, ", for each of 2 ranks, the least of all ranks", 2);
-  EXPECT_FALSE(fs::exists(*dir / "two"));
+  EXPECT_FALSE(fs::exists(dir / "two"));
 }
 
 TEST_F(HostLimits, TheDoctorNamesTheGroupAndThreadsFollowTheQuota) {
   allow(1);
-  write_text(*dir / "host/sys/fs/cgroup/job/cpu.max", "50000 100000\n");
+  write_text(dir / "host/sys/fs/cgroup/job/cpu.max", "50000 100000\n");
   const int status =
-      std::system(("cd " + dir->path() + " && env -u OMP_NUM_THREADS CUDA_VISIBLE_DEVICES= " + LONGSTRIDE_COMMAND +
+      std::system(("cd " + dir.path() + " && env -u OMP_NUM_THREADS CUDA_VISIBLE_DEVICES= " + LONGSTRIDE_COMMAND +
                    " doctor --megabytes 8 >doctor.out 2>&1")
                       .c_str());
   EXPECT_EQ(WEXITSTATUS(status), 2);
-  const std::string table = text_of(*dir / "doctor.out");
+  const std::string table = text_of(dir / "doctor.out");
   EXPECT_NE(table.find("7.6 GiB free of 8.0, 0.0 GiB of 0.1 are left in the memory group /job"), std::string::npos)
       << table;
   EXPECT_NE(table.find(" for 1 rank x 1 thread"), std::string::npos) << table;
@@ -120,7 +105,7 @@ std::string loader() {
 }
 
 // The name of the process that these words start, while it reads its standard input.
-std::string name_while_it_works(Words words, const std::string& directory) {
+std::string name_while_it_works(Arguments words, const std::string& directory) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return "";
   const pid_t child = ::fork();
@@ -150,12 +135,12 @@ std::string name_while_it_works(Words words, const std::string& directory) {
 
 // The process restarts itself; tools find it by its name, and so does who reads why the system ended it.
 TEST_F(HostLimits, TheProcessIsCalledLongstrideUnderAnyLoader) {
-  EXPECT_EQ(name_while_it_works({LONGSTRIDE_COMMAND}, dir->path()), "longstride\n");
-  const std::string other = *dir / "other-loader", link = *dir / "link";
+  EXPECT_EQ(name_while_it_works({LONGSTRIDE_COMMAND}, dir.path()), "longstride\n");
+  const std::string other = dir / "other-loader", link = dir / "link";
   fs::copy_file(loader(), other);
-  EXPECT_EQ(name_while_it_works({other, LONGSTRIDE_COMMAND}, dir->path()), "longstride\n");
+  EXPECT_EQ(name_while_it_works({other, LONGSTRIDE_COMMAND}, dir.path()), "longstride\n");
   fs::create_symlink(LONGSTRIDE_COMMAND, link);
-  EXPECT_EQ(name_while_it_works({link}, dir->path()), "longstride\n");
+  EXPECT_EQ(name_while_it_works({link}, dir.path()), "longstride\n");
 }
 
 }  // namespace

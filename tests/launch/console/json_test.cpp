@@ -10,11 +10,10 @@
 
 #include "tests/support/text_run.h"
 
-namespace longstride::testing {
+namespace longstride::testing::json_test {
 namespace {
 
 using Json = nlohmann::json;
-using Arguments = std::vector<std::string>;
 
 Arguments words_of(const std::string& text) {
   std::istringstream in(text);
@@ -71,23 +70,15 @@ model:
 train: {steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1}
 )";
 
-class Console : public ::testing::Test {
+class Console : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    dir = new TemporaryDirectory;
-    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, text_recipe(1, "steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1")));
-    const CommandResult trained = run("train r.yaml --run run");
-    ASSERT_EQ(trained.exit_code, 0) << trained.err;
-    EXPECT_NE(trained.err.find("step 2"), std::string::npos) << trained.err;  // what --quiet leaves out
-    write_text(*dir / "spans.yaml", spans_recipe);
-    const CommandResult spanned = run("train spans.yaml --run spanned");
-    ASSERT_EQ(spanned.exit_code, 0) << spanned.err;
-  }
-  static void TearDownTestSuite() { delete dir; }
+  Console()
+      : TextRun(text_recipe(), {{"train", "r.yaml", "--run", "run"}, {"train", "spans.yaml", "--run", "spanned"}},
+                {{"spans.yaml", spans_recipe}}) {}
 
-  static CommandResult run(const std::string& words) { return run_command(words_of(words), dir->path(), 300); }
+  CommandResult run(const std::string& words) const { return run_command(words_of(words), dir.path(), 300); }
   // The names of the commands that `command --help` lists.
-  static Arguments subcommands_of(const std::string& command) {
+  Arguments subcommands_of(const std::string& command) const {
     std::istringstream lines(run(command + " --help").out);
     Arguments names;
     bool inside = false;
@@ -97,7 +88,7 @@ class Console : public ::testing::Test {
     }
     return names;
   }
-  static Arguments commands() {
+  Arguments commands() const {
     Arguments all;
     for (const std::string& name : subcommands_of("")) {
       if (name == "help") continue;
@@ -107,11 +98,7 @@ class Console : public ::testing::Test {
     }
     return all;
   }
-
-  static TemporaryDirectory* dir;
 };
-TemporaryDirectory* Console::dir = nullptr;
-
 TEST_F(Console, EveryCommandTakesJsonAndIsTriedHere) {
   const Arguments all = commands();
   EXPECT_GE(all.size(), 18U);
@@ -126,7 +113,7 @@ std::map<std::string, std::pair<std::set<std::string>, std::set<std::string>>> d
   std::map<std::string, std::pair<std::set<std::string>, std::set<std::string>>> rows;
   std::istringstream lines(text_of(LONGSTRIDE_SOURCE_DIR "/docs/guide/looking_at_results.md"));
   bool inside = false;
-  const auto names_in = [](const std::string& cell) {
+  const auto names_in = [&](const std::string& cell) {
     std::set<std::string> names;
     for (std::size_t at = 0; (at = cell.find('`', at)) != std::string::npos;) {
       const std::size_t end = cell.find('`', at + 1);
@@ -199,7 +186,7 @@ TEST_F(Console, JsonHasWhatTheTextSays) {
 
   const Json sampled = Json::parse(run("sample run --count 2 --length 8 --json").out);
   EXPECT_EQ(sampled.at("count"), 2);
-  EXPECT_EQ(text_of(*dir / (sampled.at("output").get<std::string>() + "/sample-001.txt")).size(), 8U);
+  EXPECT_EQ(text_of(dir / (sampled.at("output").get<std::string>() + "/sample-001.txt")).size(), 8U);
 }
 
 TEST_F(Console, ADoctorWithAProblemSaysSoInJsonAndByItsExitCode) {
@@ -225,4 +212,4 @@ TEST_F(Console, AMistakeLeavesStandardOutputEmpty) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::json_test

@@ -19,37 +19,21 @@ namespace longstride::testing::foreign_run_test {
 namespace {
 
 namespace fs = std::filesystem;
-using Arguments = std::vector<std::string>;
 
 const std::string step_4 = "run/checkpoints/step-00000004/";
 const std::string png = "\x89PNG\r\n\x1a\n";
 
-// Every test has a copy of a run of four steps, with checkpoints at 2 and 4, samples and pictures of attention.
-class ForeignRun : public ::testing::Test {
+// A run of four steps, with checkpoints at 2 and 4, samples and pictures of attention.
+class ForeignRun : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    made = new TemporaryDirectory;
-    const std::string train = "steps: 4, global_batch: 2, lr: 1.0e-3, warmup: 1, log_every: 1, checkpoint_every: 2";
-    ASSERT_NO_FATAL_FAILURE(prepare_text(*made, text_recipe(1, train)));
-    ASSERT_EQ(run_command({"train", "r.yaml", "--run", "run"}, made->path()).exit_code, 0);
-    ASSERT_EQ(run_command({"sample", "run", "--length", "8"}, made->path()).exit_code, 0);
-    ASSERT_EQ(run_command({"attention", "run", "--head", "0", "--query", "9"}, made->path()).exit_code, 0);
-  }
-  static void TearDownTestSuite() { delete made; }
-  void SetUp() override { fs::copy(made->path(), dir.path(), fs::copy_options::recursive); }
+  ForeignRun()
+      : TextRun(text_recipe(1, "steps: 4, global_batch: 2, lr: 1.0e-3, warmup: 1, log_every: 1, checkpoint_every: 2"),
+                {{"train", "r.yaml", "--run", "run"},
+                 {"sample", "run", "--length", "8"},
+                 {"attention", "run", "--head", "0", "--query", "9"}}) {}
 
-  CommandResult run(const Arguments& arguments) const { return run_command(arguments, dir.path()); }
-  void expect_well(const Arguments& arguments) const {
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-  }
-  void expect_refused(const Arguments& arguments, const std::string& words) const {
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 2) << arguments.front() << ": " << result.err;
-    EXPECT_NE(result.err.find(words), std::string::npos) << arguments.front() << ": " << result.err;
-  }
   std::string page() const {
-    expect_well({"report", "run"});
+    run_well({"report", "run"});
     return text_of(dir / "run/report.html");
   }
   void replace_with_link(const std::string& name, const std::string& target) const {
@@ -67,12 +51,7 @@ class ForeignRun : public ::testing::Test {
     }
     write(step_4 + "state.json", manifest_text(manifest));
   }
-
-  static TemporaryDirectory* made;
-  TemporaryDirectory dir;
 };
-TemporaryDirectory* ForeignRun::made = nullptr;
-
 TEST_F(ForeignRun, AFileNameInAReportIsText) {
   write("run/samples/a\" onload=\"alert(1).png", png);
   const std::string text = page();
@@ -91,12 +70,13 @@ TEST_F(ForeignRun, AReportShowsFilesOfTheRunAlone) {
   replace_with_link("run/attention/layer-000.png", "../../secret.png");
   const nlohmann::json sheet = {{"file", "layer-000.png"}, {"layer", 0}, {"part", "local"}};
   write("run/attention/attention.json", nlohmann::json{{"sheets", nlohmann::json::array({sheet})}}.dump());
-  expect_refused({"report", "run"}, "run/attention/layer-000.png: is a link, and links within a run are not followed");
+  expect_refused_with({"report", "run"},
+                      "run/attention/layer-000.png: is a link, and links within a run are not followed");
   fs::remove_all(dir / "run/attention");
   for (const char* name : {"run/samples/grid.png", "run/samples/x.wav", "run/samples/sample-000.txt",
                            "run/environment.json", "run/metrics.jsonl", "run/evaluations.jsonl", "run/samples"}) {
     replace_with_link(name, dir / "secret.png");
-    expect_refused({"report", "run"}, std::string(name) + ": is a link");
+    expect_refused_with({"report", "run"}, std::string(name) + ": is a link");
     fs::remove(dir / name);
   }
   write("run/samples/x.png", "no picture");
@@ -166,19 +146,19 @@ TEST_F(ForeignRun, ResumeWritesAndDeletesNowhereElse) {
     const std::string path = std::string("run/") + name;
     fs::rename(dir / path, dir / "aside");
     fs::create_symlink(dir / ("mine/" + std::string(name)), dir / path);
-    expect_refused(resume, path + ": is a link");
+    expect_refused_with(resume, path + ": is a link");
     fs::remove(dir / path);
     fs::rename(dir / "aside", dir / path);
   }
   for (const char* name : {"environment-2.json", "recipe-2.yaml"}) {
     fs::create_symlink("../absent", dir / (std::string("run/") + name));
-    expect_refused(resume, std::string(name) + ": is a link");
+    expect_refused_with(resume, std::string(name) + ": is a link");
     fs::remove(dir / (std::string("run/") + name));
   }
   EXPECT_TRUE(contents() == before);
   EXPECT_FALSE(fs::exists(dir / "absent"));
   EXPECT_FALSE(fs::exists(dir / "run/environment-2.json"));
-  expect_well(resume);
+  run_well(resume);
 }
 
 TEST_F(ForeignRun, ReaderCommandsFollowNoLinkInTheRun) {
@@ -191,7 +171,7 @@ TEST_F(ForeignRun, ReaderCommandsFollowNoLinkInTheRun) {
                                    {"show", "pattern", "run"},
                                    {"export", "run", "--output", "out"},
                                    {"train", "r.yaml", "--run", "other", "--from", "run"}})
-    expect_refused(command, "run/checkpoints: is a link, and links within a run are not followed");
+    expect_refused_with(command, "run/checkpoints: is a link, and links within a run are not followed");
   fs::remove(dir / "run/checkpoints");
   fs::rename(dir / "elsewhere", dir / "run/checkpoints");
   write("victim", "mine\n");
@@ -199,11 +179,11 @@ TEST_F(ForeignRun, ReaderCommandsFollowNoLinkInTheRun) {
                                       {"samples/sample-000.txt", {"sample", "run", "--length", "8"}},
                                       {"attention/layer-000.png", {"attention", "run"}}}) {
     replace_with_link("run/" + name, dir / "victim");
-    expect_refused(command, "run/" + name + ": is a link");
+    expect_refused_with(command, "run/" + name + ": is a link");
     fs::remove(dir / (std::string("run/") + name));
   }
   ASSERT_EQ(::mkfifo((dir / "run/samples/sample-009.txt").c_str(), 0600), 0);
-  expect_refused({"report", "run"}, "run/samples/sample-009.txt: is neither a file nor a folder");
+  expect_refused_with({"report", "run"}, "run/samples/sample-009.txt: is neither a file nor a folder");
   EXPECT_EQ(text_of(dir / "victim"), "mine\n");
 }
 
@@ -214,7 +194,7 @@ TEST_F(ForeignRun, TheRunItselfMayBeALink) {
                                    {"sample", "run", "--length", "8"},
                                    {"report", "run"},
                                    {"train", "r.yaml", "--run", "run", "--resume"}})
-    expect_well(command);
+    run_well(command);
   EXPECT_TRUE(fs::exists(dir / "disk/report.html"));
   EXPECT_TRUE(fs::is_symlink(dir / "run"));
 }
@@ -252,7 +232,7 @@ TEST_F(ForeignRun, TensorsOfAnotherStepAreRefused) {
   fs::copy_file(dir / "run/checkpoints/step-00000002/model.safetensors", dir / step_4 + "model.safetensors",
                 fs::copy_options::overwrite_existing);
   rewrite([](CheckpointManifest&) {});
-  expect_refused(
+  expect_refused_with(
       {"eval", "run", "--checkpoint", "4"},
       "model.safetensors: holds tensors of step 2, but the checkpoint is of step 4; copy the checkpoint again");
   const CommandResult last = run({"eval", "run"});
@@ -264,7 +244,7 @@ TEST_F(ForeignRun, ItsRecipeReadsNoOtherFile) {
   write("secret", "password: 1\n");
   rewrite([](CheckpointManifest& manifest) { manifest.state.recipe = "base: secret\n" + manifest.state.recipe; });
   for (const char* command : {"eval", "report", "sample"})
-    expect_refused({command, "run"}, "run/recipe.yaml:1: the recipe of a run is whole, but this one has a base");
+    expect_refused_with({command, "run"}, "run/recipe.yaml:1: the recipe of a run is whole, but this one has a base");
 }
 
 // As save_pretrained writes the weights of the last checkpoint; several files have an index.
@@ -310,34 +290,37 @@ TEST_F(ForeignRun, TrainingBeginsFromWhatSavePretrainedWrites) {
   for (const char* name : {"config.json", "model.safetensors"})
     fs::create_symlink("../whole/" + std::string(name), dir / (std::string("cache/") + name));
   for (const std::string from : {"whole", "whole/model.safetensors", "divided", "wide", "cache"}) {
-    expect_well({"train", "r.yaml", "--run", "new", "--from", from, "--set", "train.lr=1.0e-30", "--set",
-                 "train.steps=2", "--set", "train.warmup=0"});
+    run_well({"train", "r.yaml", "--run", "new", "--from", from, "--set", "train.lr=1.0e-30", "--set", "train.steps=2",
+              "--set", "train.warmup=0"});
     EXPECT_EQ(tensors_of(dir / "new/checkpoints/step-00000002/model.safetensors"),
               tensors_of(dir / step_4 + "model.safetensors"))
         << from;
     EXPECT_NE(text_of(dir / "new/environment.json").find("\"from\": \"" + (dir / from) + "\""), std::string::npos);
     fs::remove_all(dir / "new");
   }
-  const auto from = [](const std::string& place, const Arguments& more = {}) {
+  const auto from = [&](const std::string& place, const Arguments& more = {}) {
     Arguments all = {"train", "r.yaml", "--run", "new", "--from", place};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };
-  expect_refused(from("whole", {"--weights", "last"}),
-                 "--from whole is a folder of weights, which has no checkpoints or averages to choose from");
-  expect_refused(from("whole", {"--set", "model.width=32"}),
-                 "--from whole: the weights do not fit the recipe's model: embedding.start is (16) there and (32)");
+  expect_refused_with(from("whole", {"--weights", "last"}),
+                      "--from whole is a folder of weights, which has no checkpoints or averages to choose from");
+  expect_refused_with(
+      from("whole", {"--set", "model.width=32"}),
+      "--from whole: the weights do not fit the recipe's model: embedding.start is (16) there and (32)");
   write("divided/model.safetensors.index.json", R"({"weight_map": {"model.a": "../whole/model.safetensors"}})");
-  expect_refused(from("divided"), "divided/model.safetensors.index.json: must be JSON whose 'weight_map' names a file");
+  expect_refused_with(from("divided"),
+                      "divided/model.safetensors.index.json: must be JSON whose 'weight_map' names a file");
   write("gpt/config.json", R"({"model_type": "gpt2"})");
-  expect_refused(from("gpt"), "--from gpt: its config.json is not of a model that Longstride wrote (save_pretrained)");
+  expect_refused_with(from("gpt"),
+                      "--from gpt: its config.json is not of a model that Longstride wrote (save_pretrained)");
   EXPECT_FALSE(fs::exists(dir / "new"));
 }
 
 TEST_F(ForeignRun, WeightsInOtherFormatsAreNamed) {
   const auto refused = [&](const std::string& content, const std::string& words) {
     write("weights.pt", content);
-    expect_refused({"train", "r.yaml", "--run", "new", "--from", "weights.pt"}, "--from weights.pt: is " + words);
+    expect_refused_with({"train", "r.yaml", "--run", "new", "--from", "weights.pt"}, "--from weights.pt: is " + words);
   };
   const std::string remedy =
       "a PyTorch checkpoint, a pickle, which may run any program when it is read; write its tensors with "

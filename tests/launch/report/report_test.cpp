@@ -35,31 +35,16 @@ std::map<std::string, Json> plots_of(const std::string& page) {
 
 bool reloads(const std::string& page) { return page.find("location.reload") != std::string::npos; }
 
-class ReportPages : public ::testing::Test {
+class ReportPages : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    dir = new TemporaryDirectory;
-    const std::string train = "steps: 4, global_batch: 2, lr: 1.0e-3, warmup: 1, log_every: 1, evaluate_every: 2";
-    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, text_recipe(1, train)));
-    ASSERT_EQ(run({"train", "r.yaml", "--run", "one"}).exit_code, 0);
-    ASSERT_EQ(run({"train", "r.yaml", "--run", "two<i>", "--set", "train.lr=0.002"}).exit_code, 0);
-  }
-  static void TearDownTestSuite() { delete dir; }
-  static CommandResult run(const std::vector<std::string>& arguments) { return run_command(arguments, dir->path()); }
-  static std::string page(const std::string& name) { return text_of(*dir / name); }
-  static void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) {
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
-  }
-
-  static TemporaryDirectory* dir;
+  ReportPages()
+      : TextRun(
+            text_recipe(1, "steps: 4, global_batch: 2, lr: 1.0e-3, warmup: 1, log_every: 1, evaluate_every: 2"),
+            {{"train", "r.yaml", "--run", "one"}, {"train", "r.yaml", "--run", "two<i>", "--set", "train.lr=0.002"}}) {}
 };
-TemporaryDirectory* ReportPages::dir = nullptr;
-
 // As `show spans` has them: a mark per head, a row per layer, and the same figures with --json.
 TEST_F(ReportPages, ShowTheSpansThatHeadsHaveLearned) {
-  write_text(*dir / "spans.yaml", R"(name: spanned
+  write_text(dir / "spans.yaml", R"(name: spanned
 data: {kind: bytes, path: x.h5, context: 16, order: streams}
 model:
   kind: decoder
@@ -91,7 +76,7 @@ train: {steps: 3, global_batch: 2, lr: 1.0e-2, warmup: 1, log_every: 1}
       sum += span.get<double>();
     }
   EXPECT_NEAR(spans.at("mean").get<double>(), sum / 8, 1e-9);
-  const std::string text = page("spans.html");
+  const std::string text = text_of(dir / "spans.html");
   EXPECT_NE(text.find("<h2>Spans</h2>"), std::string::npos);
   EXPECT_EQ(count_of("<title>layer ", text), 8U);
   const auto plots = plots_of(text);
@@ -100,7 +85,7 @@ train: {steps: 3, global_batch: 2, lr: 1.0e-2, warmup: 1, log_every: 1}
   ASSERT_EQ(losses.size(), 3U);
   EXPECT_NEAR(losses.at(0).at(1).get<double>(), 0.01 * 2 * 50, 1e-6);
   ASSERT_EQ(run({"report", "one", "--output", "without.html"}).exit_code, 0);
-  EXPECT_EQ(page("without.html").find("<h2>Spans</h2>"), std::string::npos);
+  EXPECT_EQ(text_of(dir / "without.html").find("<h2>Spans</h2>"), std::string::npos);
   expect_refused({"show", "spans", "one"},
                  "one: has no learned spans to show; only training with model.distance.span gives heads some");
 }
@@ -108,7 +93,7 @@ train: {steps: 3, global_batch: 2, lr: 1.0e-2, warmup: 1, log_every: 1}
 TEST_F(ReportPages, SeveralRunsShareTheirPlots) {
   const CommandResult made = run({"report", "one", "two<i>", "--output", "both.html"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
-  const std::string text = page("both.html");
+  const std::string text = text_of(dir / "both.html");
   const auto plots = plots_of(text);
   for (const char* title :
        {"bits per byte, valid", "bits per byte, training", "tokens per second", "gradient norm", "learning rate"}) {
@@ -133,10 +118,10 @@ TEST_F(ReportPages, SeveralRunsShareTheirPlots) {
 }
 
 TEST_F(ReportPages, RunsOfOneNameAreToldApartByTheirPaths) {
-  fs::create_directories(*dir / "other");
-  fs::copy(*dir / "one", *dir / "other/one", fs::copy_options::recursive);
+  fs::create_directories(dir / "other");
+  fs::copy(dir / "one", dir / "other/one", fs::copy_options::recursive);
   ASSERT_EQ(run({"report", "one", "other/one/", "--output", "same.html"}).exit_code, 0);
-  const std::string text = page("same.html");
+  const std::string text = text_of(dir / "same.html");
   EXPECT_EQ(plots_of(text).at("learning rate").at("series").at(1).at("name"), "other/one/");
   EXPECT_NE(text.find("<p>None.</p>"), std::string::npos);  // settings that differ
 }
@@ -164,7 +149,7 @@ TEST_F(ReportPages, MistakesAreRefused) {
 TEST_F(ReportPages, FollowingAFinishedRunEndsAtOnce) {
   const CommandResult made = run({"report", "one", "--follow"});
   EXPECT_EQ(made.exit_code, 0) << made.err;
-  EXPECT_FALSE(reloads(page("one/report.html")));
+  EXPECT_FALSE(reloads(text("one/report.html")));
 }
 
 // Waits until it holds, for at most a minute.
@@ -201,24 +186,24 @@ int end_of(pid_t child) {
 TEST_F(ReportPages, ARunIsFollowedFromBeforeItsFirstCheckpointToItsLast) {
   const pid_t training = start({"train", "r.yaml", "--run", "live", "--set", "train.steps=1000000", "--set",
                                 "train.evaluate_every=1000000", "--set", "train.checkpoint_every=1000000"},
-                               dir->path(), "training");
-  EXPECT_TRUE(comes_true([] { return text_of(*dir / "live/metrics.jsonl").find("\"step\"") != std::string::npos; }));
-  const pid_t following = start({"report", "live", "--follow", "--interval", "1"}, dir->path(), "following");
-  const auto points = [] {
-    const auto plots = plots_of(page("live/report.html"));
+                               dir.path(), "training");
+  EXPECT_TRUE(comes_true([&] { return text_of(dir / "live/metrics.jsonl").find("\"step\"") != std::string::npos; }));
+  const pid_t following = start({"report", "live", "--follow", "--interval", "1"}, dir.path(), "following");
+  const auto points = [&] {
+    const auto plots = plots_of(text("live/report.html"));
     return plots.contains("learning rate") ? plots.at("learning rate").at("series").at(0).at("points").size() : 0;
   };
-  EXPECT_TRUE(comes_true([&] { return points() > 0; })) << page("following");
-  EXPECT_TRUE(reloads(page("live/report.html")));
-  EXPECT_TRUE(fs::is_empty(*dir / "live/checkpoints"));
-  const std::string first = page("live/report.html");
-  EXPECT_TRUE(comes_true([&] { return page("live/report.html") != first && points() > 0; }));
+  EXPECT_TRUE(comes_true([&] { return points() > 0; })) << text("following");
+  EXPECT_TRUE(reloads(text("live/report.html")));
+  EXPECT_TRUE(fs::is_empty(dir / "live/checkpoints"));
+  const std::string first = text_of(dir / "live/report.html");
+  EXPECT_TRUE(comes_true([&] { return text("live/report.html") != first && points() > 0; }));
   ::kill(following, SIGINT);
-  EXPECT_EQ(end_of(following), 0) << page("following");
-  EXPECT_FALSE(reloads(page("live/report.html")));
+  EXPECT_EQ(end_of(following), 0) << text("following");
+  EXPECT_FALSE(reloads(text("live/report.html")));
   EXPECT_GT(points(), 0U);
   ::kill(training, SIGTERM);
-  EXPECT_EQ(end_of(training), 0) << page("training");
+  EXPECT_EQ(end_of(training), 0) << text("training");
 }
 
 TEST(LinePlot, ValuesThatDifferByRoundingAreDrawn) {

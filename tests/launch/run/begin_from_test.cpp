@@ -16,17 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using Arguments = std::vector<std::string>;
 
 const std::string recipe = text_recipe(1,
                                        "steps: 40, global_batch: 4, lr: 1.0e-2, warmup: 4, checkpoint_every: 20, "
                                        "log_every: 1, evaluate_every: 20, ema: 0.5");
 // A learning rate that is lost in the rounding of every weight.
 const Arguments idle = {"--set", "train.lr=1.0e-30", "--set", "train.steps=2", "--set", "train.warmup=0"};
-
-std::string file_of(const TemporaryDirectory& dir, const std::string& run, int step, const std::string& name) {
-  return text_of(dir / fmt::format("{}/checkpoints/step-{:08}/{}", run, step, name));
-}
 
 // The bytes of all tensors, in the order in which training writes them.
 std::string tensors_of(const std::string& safetensors) {
@@ -36,65 +31,46 @@ std::string tensors_of(const std::string& safetensors) {
   return safetensors.substr(sizeof(header) + header);
 }
 
-// A run of 40 steps, made once, and other data.
-class BeginFrom : public ::testing::Test {
+// A run of 40 steps and other data.
+class BeginFrom : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    dir = new TemporaryDirectory;
-    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, recipe));
-    ASSERT_EQ(run({"train", "r.yaml", "--run", "base"}).exit_code, 0);
-    std::string text;
-    for (int i = 0; i < 3000; ++i) text += static_cast<char>('A' + i * 7 % 19);
-    write_text(*dir / "other.bin", text);
-    ASSERT_EQ(run({"prepare", "bytes", "--input", "other.bin", "--output", "other.h5"}).exit_code, 0);
-    fs::create_directories(*dir / "empty");
+  BeginFrom() : TextRun(recipe, {{"train", "r.yaml", "--run", "base"}}) {
+    write_text(dir / "other.bin", letters(3000, 'A'));
+    run_well({"prepare", "bytes", "--input", "other.bin", "--output", "other.h5"});
+    fs::create_directories(dir / "empty");
   }
-  static void TearDownTestSuite() { delete dir; }
 
-  static CommandResult run(const Arguments& arguments, int ranks = 1) {
-    return run_command(arguments, dir->path(), 120, ranks);
-  }
   static Arguments train(const std::string& name, const Arguments& more) {
     Arguments all = {"train", "r.yaml", "--run", name};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  static CommandResult train_well(const std::string& name, const Arguments& more, int ranks = 1) {
-    const CommandResult result = run(train(name, more), ranks);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
+  CommandResult train_well(const std::string& name, const Arguments& more, int ranks = 1) const {
+    return run_well(train(name, more), ranks);
   }
   static Arguments with_idle(Arguments more) {
     more.insert(more.end(), idle.begin(), idle.end());
     return more;
   }
   // The checksum of a checkpoint's tensors.
-  static std::string weights(const std::string& name, int step, const std::string& file = "model.safetensors") {
-    const std::string found = tensors_of(file_of(*dir, name, step, file));
+  std::string weights(const std::string& name, int step, const std::string& file = "model.safetensors") const {
+    const std::string found = tensors_of(checkpoint_file(name, step, file));
     EXPECT_GT(found.size(), 1000U) << name << " " << step << " " << file;
     Sha256 sha;
     sha.update(found.data(), found.size());
     return sha.hex();
   }
-  static void expect_refused(const Arguments& more, const std::string& sentence) {
-    const CommandResult result = run(train("refused", more));
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
-    EXPECT_FALSE(fs::exists(*dir / "refused"));
-    fs::remove_all(*dir / "refused");
+  void expect_refused(const Arguments& more, const std::string& sentence) const {
+    TextRun::expect_refused(train("refused", more), sentence);
+    EXPECT_FALSE(fs::exists(dir / "refused"));
+    fs::remove_all(dir / "refused");
   }
-  static Json evaluated(const std::string& name, const Arguments& more) {
+  Json evaluated(const std::string& name, const Arguments& more) const {
     Arguments all = {"eval", name, "--json"};
     all.insert(all.end(), more.begin(), more.end());
-    const CommandResult result = run(all);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return Json::parse(result.out, nullptr, false);
+    return Json::parse(run_well(all).out, nullptr, false);
   }
-
-  static TemporaryDirectory* dir;
 };
-TemporaryDirectory* BeginFrom::dir = nullptr;
-
 TEST_F(BeginFrom, StepsThatChangeNothingKeepEveryBitOfTheWeightsThatEvalTakes) {
   train_well("same", with_idle({"--from", "base", "--set", "data.path=other.h5"}));
   const std::string average = weights("base", 40, "ema.safetensors");
@@ -118,7 +94,7 @@ TEST_F(BeginFrom, TheCheckpointAndItsWeightsCanBeChosen) {
   EXPECT_EQ(weights("last", 2), weights("base", 40));
   train_well("twenty", with_idle({"--from", "base", "--weights", "last", "--checkpoint", "20"}));
   EXPECT_EQ(weights("twenty", 2), weights("base", 20));
-  const int best = static_cast<int>(*best_step(*dir / "base", 40));
+  const int best = static_cast<int>(*best_step(dir / "base", 40));
   train_well("best", with_idle({"--from", "base", "--checkpoint", "best"}));
   EXPECT_EQ(weights("best", 2), weights("base", best, "ema.safetensors"));
 }
@@ -143,7 +119,7 @@ TEST_F(BeginFrom, ScoresAndSamplesSayWhichWeightsTheyAreOfAndWhichElseThereAre) 
 // The schedule and the order of data are those of a run without --from; only the weights differ.
 TEST_F(BeginFrom, ANewRunStartsAtStepZeroWithTheWeightsThatWereLearnt) {
   train_well("more", {"--from", "base"});
-  const RunHistory base = read_history(*dir / "base"), more = read_history(*dir / "more");
+  const RunHistory base = read_history(dir / "base"), more = read_history(dir / "more");
   ASSERT_EQ(base.steps.size(), 40U);
   ASSERT_EQ(more.steps.size(), 40U);
   for (std::size_t i = 0; i < base.steps.size(); ++i) {
@@ -155,9 +131,9 @@ TEST_F(BeginFrom, ANewRunStartsAtStepZeroWithTheWeightsThatWereLearnt) {
 }
 
 TEST_F(BeginFrom, TheOtherRunIsOnlyRead) {
-  const auto contents = [] {
+  const auto contents = [&] {
     std::map<std::string, std::pair<fs::file_time_type, std::string>> all;
-    for (const auto& entry : fs::recursive_directory_iterator(*dir / "base"))
+    for (const auto& entry : fs::recursive_directory_iterator(dir / "base"))
       all[entry.path()] = {entry.last_write_time(), entry.is_regular_file() ? text_of(entry.path()) : ""};
     return all;
   };
@@ -176,18 +152,17 @@ TEST_F(BeginFrom, TheOtherRunIsOnlyRead) {
 
 TEST_F(BeginFrom, WhereItBeganIsRecordedAndOutlivesAResume) {
   const CommandResult began = train_well("tuned", with_idle({"--from", "base", "--checkpoint", "20"}));
-  const std::string origin = (*dir / "base") + ", step 20, averaged weights";
+  const std::string origin = (dir / "base") + ", step 20, averaged weights";
   EXPECT_NE(began.err.find(origin), std::string::npos) << began.err;
-  EXPECT_EQ(Json::parse(text_of(*dir / "tuned/environment.json")).at("from"), origin);
-  EXPECT_EQ(Json::parse(file_of(*dir, "tuned", 2, "state.json")).at("began_from"), origin);
+  EXPECT_EQ(Json::parse(text("tuned/environment.json")).at("from"), origin);
+  EXPECT_EQ(Json::parse(checkpoint_file("tuned", 2, "state.json")).at("began_from"), origin);
   train_well("tuned", {"--resume-changed", "--set", "train.steps=4", "--set", "train.warmup=0"});
-  EXPECT_EQ(Json::parse(file_of(*dir, "tuned", 4, "state.json")).at("began_from"), origin);
+  EXPECT_EQ(Json::parse(checkpoint_file("tuned", 4, "state.json")).at("began_from"), origin);
   ASSERT_EQ(run({"report", "tuned"}).exit_code, 0);
-  EXPECT_NE(text_of(*dir / "tuned/report.html")
-                .find("<th scope=\"row\">began with the weights of</th><td>" + origin + "</td>"),
+  EXPECT_NE(text("tuned/report.html").find("<th scope=\"row\">began with the weights of</th><td>" + origin + "</td>"),
             std::string::npos);
-  EXPECT_FALSE(Json::parse(file_of(*dir, "base", 40, "state.json")).contains("began_from"));
-  EXPECT_FALSE(Json::parse(text_of(*dir / "base/environment.json")).contains("from"));
+  EXPECT_FALSE(Json::parse(checkpoint_file("base", 40, "state.json")).contains("began_from"));
+  EXPECT_FALSE(Json::parse(text("base/environment.json")).contains("from"));
 }
 
 TEST_F(BeginFrom, WhatLeavesTheParametersAsTheyAreMayDiffer) {
@@ -231,9 +206,9 @@ TEST_F(BeginFrom, AFileOfWeightsWillDo) {
   const std::string file = "base/checkpoints/step-00000020/model.safetensors";
   const CommandResult began = train_well("file", with_idle({"--from", file}), 2);
   EXPECT_EQ(weights("file", 2), weights("base", 20));
-  const std::string origin = *dir / file;
+  const std::string origin = dir / file;
   EXPECT_NE(began.err.find(origin + "\n"), std::string::npos) << began.err;
-  EXPECT_EQ(Json::parse(file_of(*dir, "file", 2, "state.json")).at("began_from"), origin);
+  EXPECT_EQ(Json::parse(checkpoint_file("file", 2, "state.json")).at("began_from"), origin);
 }
 
 TEST_F(BeginFrom, AFileOfOtherWeightsIsRefusedWithTheFirstDifference) {
@@ -260,10 +235,10 @@ TEST_F(BeginFrom, AFileOfOtherWeightsIsRefusedWithTheFirstDifference) {
 
 // A header of the file of base, and weights of which the last is not a number.
 TEST_F(BeginFrom, WeightsThatAreNotFiniteAreRefused) {
-  std::string bytes = file_of(*dir, "base", 20, "model.safetensors");
+  std::string bytes = checkpoint_file("base", 20, "model.safetensors");
   ASSERT_GT(bytes.size(), 8U);
   for (int i = 1; i <= 4; ++i) bytes[bytes.size() - static_cast<std::size_t>(i)] = '\xff';
-  write_text(*dir / "nan.safetensors", bytes);
+  write_text(dir / "nan.safetensors", bytes);
   const CommandResult result = run(train("refused", {"--from", "nan.safetensors"}));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("are not finite, so training cannot begin with them"), std::string::npos) << result.err;
@@ -275,7 +250,7 @@ TEST_F(BeginFrom, WhatIsNoRunIsRefused) {
   expect_refused({"--from", "empty"}, "empty: holds no checkpoint; give the directory of a run that has saved one");
   expect_refused({"--from", "none.safetensors"},
                  "--from none.safetensors: there is no such file; give a safetensors file or the directory of a run");
-  write_text(*dir / "no.safetensors", "text");
+  write_text(dir / "no.safetensors", "text");
   expect_refused({"--from", "no.safetensors"},
                  "no.safetensors: not a valid safetensors file: it holds 4 bytes, fewer than the 8 of a header length");
   expect_refused({"--from", ""},
@@ -286,8 +261,8 @@ TEST_F(BeginFrom, WhatIsNoRunIsRefused) {
 }
 
 TEST_F(BeginFrom, ADamagedCheckpointIsRefused) {
-  fs::copy(*dir / "base", *dir / "damaged", fs::copy_options::recursive);
-  const std::string path = *dir / "damaged/checkpoints/step-00000020/ema.safetensors";
+  fs::copy(dir / "base", dir / "damaged", fs::copy_options::recursive);
+  const std::string path = dir / "damaged/checkpoints/step-00000020/ema.safetensors";
   std::string bytes = text_of(path);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   write_text(path, bytes);
@@ -307,7 +282,7 @@ TEST_F(BeginFrom, OptionsThatContradictEachOtherAreRefused) {
     const CommandResult result = run(train("refused", lonely));
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_EQ(result.err, "longstride: " + lonely[0] + " requires --from; see longstride train --help\n");
-    EXPECT_FALSE(fs::exists(*dir / "refused"));
+    EXPECT_FALSE(fs::exists(dir / "refused"));
   }
 }
 

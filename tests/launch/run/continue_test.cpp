@@ -10,24 +10,13 @@
 
 #include "framework/train/run/run_lock.h"
 #include "launch/run/run_directory.h"
-#include "tests/support/command.h"
 #include "tests/support/save_checkpoint.h"
+#include "tests/support/text_run.h"
 
 namespace longstride::testing::continue_test {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* recipe = R"(name: small
-data: {kind: bytes, path: x.h5, context: 48}
-model:
-  kind: sparse_transformer
-  layers: 1
-  width: 16
-  heads: 2
-  attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}
-train: {steps: 2, global_batch: 4, lr: 1.0e-3, warmup: 1, mirror: copies}
-)";
 
 // 16 pictures of 4 x 4 x 3 bytes, as numpy saves them.
 std::string pictures() {
@@ -36,28 +25,16 @@ std::string pictures() {
   return std::string("\x93NUMPY\x01\x00", 8) + char(118) + char(0) + header + '\n' + std::string(16 * 48, 'p');
 }
 
-// A folder with a dataset and a run of two steps, a new one for every test.
-class Continued : public ::testing::Test {
+class Continued : public TextRun {
  protected:
-  void SetUp() override {
-    write_text(dir / "r.yaml", recipe);
-    prepare('a');
-    ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0);
+  Continued() : TextRun(text_recipe(1, "steps: 2, global_batch: 4, lr: 1.0e-3, warmup: 1, mirror: copies", 48)) {}
+  void prepare(char from) const {
+    write_text(dir / "text.bin", letters(2000, from));
+    run_well({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5", "--force"});
   }
-  void prepare(char from) {
-    std::string text;
-    for (int i = 0; i < 2000; ++i) text += static_cast<char>(from + i * i % 23);
-    write_text(dir / "text.bin", text);
-    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5", "--force"}).exit_code, 0);
+  void expect_refused(const Arguments& arguments, const std::vector<std::string>& parts) const {
+    for (const std::string& part : parts) expect_refused_with(arguments, part);
   }
-  CommandResult run(const std::vector<std::string>& arguments) const { return run_command(arguments, dir.path()); }
-  void expect_refused(const std::vector<std::string>& arguments, const std::vector<std::string>& parts) const {
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 2) << result.err;
-    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-    for (const std::string& part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
-  }
-  const TemporaryDirectory dir;
 };
 
 TEST_F(Continued, OtherBytesAtTheSamePathAreOtherData) {

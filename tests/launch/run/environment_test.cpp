@@ -11,21 +11,17 @@ namespace {
 
 using nlohmann::json;
 
-class Environment : public ::testing::Test {
+class Environment : public TextRun {
  protected:
-  void SetUp() override {
-    prepare_text(dir, text_recipe(1, "steps: 3, global_batch: 4, lr: 1.0e-3, warmup: 1, log_every: 2"));
-  }
-  CommandResult run(const std::vector<std::string>& arguments) const { return run_command(arguments, dir.path()); }
-  json read(const std::string& name) const { return json::parse(text_of(dir / name)); }
+  Environment() : TextRun(text_recipe(1, "steps: 3, global_batch: 4, lr: 1.0e-3, warmup: 1, log_every: 2"), {}) {}
+  json read(const std::string& name) const { return json::parse(text(name)); }
   std::vector<json> steps() const {
-    std::istringstream lines(text_of(dir / "run/metrics.jsonl"));
+    std::istringstream lines(text("run/metrics.jsonl"));
     std::vector<json> found;
     for (std::string line; std::getline(lines, line);)
       if (json step = json::parse(line); step.contains("lr")) found.push_back(step);
     return found;
   }
-  const TemporaryDirectory dir;
 };
 
 TEST_F(Environment, HoldsTheCommandAndTheBuild) {

@@ -15,42 +15,21 @@ using Json = nlohmann::json;
 
 const std::string automatic = "model.recompute=automatic";
 
-class RecomputeCommand : public ::testing::Test {
+class RecomputeCommand : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    dir = new TemporaryDirectory;
-    prepare_text(*dir, text_recipe(6, "steps: 3, global_batch: 4, lr: 1.0e-2, warmup: 1, log_every: 1"));
-  }
-  static void TearDownTestSuite() { delete dir; }
+  RecomputeCommand() : TextRun(text_recipe(6, "steps: 3, global_batch: 4, lr: 1.0e-2, warmup: 1, log_every: 1"), {}) {}
 
-  static CommandResult run(const std::vector<std::string>& arguments, int ranks = 1) {
-    return run_command(arguments, dir->path(), 120, ranks);
-  }
-  static CommandResult good(const std::vector<std::string>& arguments, int ranks = 1) {
-    const CommandResult result = run(arguments, ranks);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
-  }
-  static void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) {
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
-  }
-  static Json plan(const std::string& setting, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = {"plan", "r.yaml", "--json", "--peak-tflops", "1", "--set", setting};
+  Json plan(const std::string& setting, const Arguments& more = {}) const {
+    Arguments arguments = {"plan", "r.yaml", "--json", "--peak-tflops", "1", "--set", setting};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    return Json::parse(good(arguments).out);
+    return Json::parse(run_well(arguments).out);
   }
-  static std::string weights(const std::string& of, int step = 3) {
-    const std::string bytes = text_of(*dir / fmt::format("{}/checkpoints/step-{:08}/model.safetensors", of, step));
+  std::string weights(const std::string& of) const {
+    const std::string bytes = checkpoint_file(of, 3, "model.safetensors");
     EXPECT_FALSE(bytes.empty()) << of;
     return bytes;
   }
-
-  static TemporaryDirectory* dir;
 };
-TemporaryDirectory* RecomputeCommand::dir = nullptr;
-
 TEST_F(RecomputeCommand, AnUnknownPolicyIsRefusedWithThoseThatThereAre) {
   expect_refused({"plan", "r.yaml", "--set", "model.recompute=selctive"},
                  "--set model.recompute=selctive: model.recompute is selctive, but must be none or selective or block "
@@ -84,7 +63,7 @@ TEST_F(RecomputeCommand, ThePlanSaysWhatIsKeptAndWhyItWasChosen) {
   const auto line = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"plan", "r.yaml", "--peak-tflops", "1"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const std::string text = good(arguments).out;
+    const std::string text = run_well(arguments).out;
     const std::size_t at = text.find("\nrecompute ");
     EXPECT_NE(at, std::string::npos) << text;
     return text.substr(at + 1, text.find('\n', at + 1) - at - 1);
@@ -112,39 +91,39 @@ TEST_F(RecomputeCommand, AMemoryThatDecidesNothingIsRefused) {
 }
 
 TEST_F(RecomputeCommand, EveryPolicyTrainsTheSameWeights) {
-  good({"train", "r.yaml", "--run", "stored", "--set", "model.dropout=0.1"});
+  run_well({"train", "r.yaml", "--run", "stored", "--set", "model.dropout=0.1"});
   for (const char* policy : {"selective", "block", "automatic"}) {
-    good({"train", "r.yaml", "--run", policy, "--set", "model.dropout=0.1", "--set",
-          std::string("model.recompute=") + policy});
+    run_well({"train", "r.yaml", "--run", policy, "--set", "model.dropout=0.1", "--set",
+              std::string("model.recompute=") + policy});
     EXPECT_EQ(weights(policy), weights("stored")) << policy;
   }
 }
 
 TEST_F(RecomputeCommand, ARunPrintsAndKeepsTheChoiceAndMayResumeWithAnother) {
-  const CommandResult first = good({"train", "r.yaml", "--run", "kept", "--set", automatic});
+  const CommandResult first = run_well({"train", "r.yaml", "--run", "kept", "--set", automatic});
   EXPECT_NE(first.err.find("recompute   none: everything is kept; chosen for "), std::string::npos) << first.err;
-  EXPECT_NE(text_of(*dir / "kept/recipe.yaml").find("recompute: none\n"), std::string::npos);
+  EXPECT_NE(text("kept/recipe.yaml").find("recompute: none\n"), std::string::npos);
   const std::vector<std::string> longer = {"--run", "kept", "--resume-changed", "--set", "train.steps=5"};
   std::vector<std::string> again = {"train", "r.yaml", "--set", "model.recompute=selective"};
   again.insert(again.end(), longer.begin(), longer.end());
-  good(again);
-  EXPECT_NE(text_of(*dir / "kept/recipe-2.yaml").find("recompute: selective\n"), std::string::npos);
-  good({"train", "r.yaml", "--run", "kept", "--resume", "--set", automatic, "--set", "train.steps=5"});
-  good({"report", "kept"});
-  good({"eval", "kept", "--split", "valid"});
+  run_well(again);
+  EXPECT_NE(text("kept/recipe-2.yaml").find("recompute: selective\n"), std::string::npos);
+  run_well({"train", "r.yaml", "--run", "kept", "--resume", "--set", automatic, "--set", "train.steps=5"});
+  run_well({"report", "kept"});
+  run_well({"eval", "kept", "--split", "valid"});
 }
 
 TEST_F(RecomputeCommand, AllRanksTakeTheSameChoiceAndEveryPolicyGivesTheirBits) {
   for (const char* ranks_of_a_sequence : {"1", "2"}) {
     const std::string name = std::string("two-") + ranks_of_a_sequence;
     const auto train = [&](const std::string& policy) {
-      return good({"train", "r.yaml", "--run", name + policy, "--set", "model.recompute=" + policy, "--set",
-                   std::string("parallel.sequence_ranks=") + ranks_of_a_sequence, "--set", "train.micro_batch=1"},
-                  2);
+      return run_well({"train", "r.yaml", "--run", name + policy, "--set", "model.recompute=" + policy, "--set",
+                       std::string("parallel.sequence_ranks=") + ranks_of_a_sequence, "--set", "train.micro_batch=1"},
+                      2);
     };
     const CommandResult result = train("automatic");
     EXPECT_NE(result.err.find(", for each of 2 ranks, the least of all ranks)"), std::string::npos) << result.err;
-    EXPECT_NE(text_of(*dir / (name + "automatic/recipe.yaml")).find("recompute: none\n"), std::string::npos);
+    EXPECT_NE(text((name + "automatic/recipe.yaml")).find("recompute: none\n"), std::string::npos);
     train("selective");
     EXPECT_EQ(weights(name + "selective"), weights(name + "automatic"));
   }
@@ -152,9 +131,9 @@ TEST_F(RecomputeCommand, AllRanksTakeTheSameChoiceAndEveryPolicyGivesTheirBits) 
 
 TEST_F(RecomputeCommand, AStepTakesThePlannedMemory) {
   for (const auto& [setting, policy] : {std::pair{"selective", "selective"}, std::pair{"automatic", "none"}}) {
-    const Json bench = Json::parse(
-        good({"bench", "step", "r.yaml", "--steps", "2", "--json", "--set", std::string("model.recompute=") + setting})
-            .out);
+    const Json bench = Json::parse(run_well({"bench", "step", "r.yaml", "--steps", "2", "--json", "--set",
+                                             std::string("model.recompute=") + setting})
+                                       .out);
     EXPECT_EQ(bench.at("planned_bytes"), bench.at("used_bytes"));
     EXPECT_EQ(bench.at("recompute"), policy);
   }

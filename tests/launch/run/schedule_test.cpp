@@ -12,14 +12,12 @@ namespace {
 const std::string recipe =
     text_recipe(1, "steps: 10, global_batch: 2, lr: 1.0e-3, warmup: 2, log_every: 1, checkpoint_every: 0");
 
-class TrainedSchedule : public ::testing::Test {
+class TrainedSchedule : public TextRun {
  protected:
-  void SetUp() override { ASSERT_NO_FATAL_FAILURE(prepare_text(dir, recipe)); }
-  CommandResult run(const std::vector<std::string>& arguments) const { return run_command(arguments, dir.path()); }
-  void train(const std::string& name, std::vector<std::string> more) const {
+  TrainedSchedule() : TextRun(recipe, {}) {}
+  void train(const std::string& name, Arguments more) const {
     more.insert(more.begin(), {"train", "r.yaml", "--run", name});
-    const CommandResult result = run(more);
-    ASSERT_EQ(result.exit_code, 0) << result.err;
+    run_well(more);
   }
   std::vector<double> rates(const std::string& name) const {
     std::vector<double> rates;
@@ -30,7 +28,6 @@ class TrainedSchedule : public ::testing::Test {
     ASSERT_EQ(found.size(), expected.size());
     for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-12) << i;
   }
-  const TemporaryDirectory dir;
 };
 
 TEST_F(TrainedSchedule, TheDefaultIsTheCosineToZero) {
