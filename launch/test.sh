@@ -4,7 +4,8 @@
 #   launch/test.sh           the fast tests: what to run after every change
 #   launch/test.sh --all     the slow ones, the sanitizers and the fuzzers too: what to run before a release
 #
-# CUDA kernels are built where there is a GPU to run them; LONGSTRIDE_CUDA=1 builds them anyway.
+# CUDA kernels are built where there is a GPU to run them; LONGSTRIDE_CUDA=1 builds them anyway. Files are compiled in
+# groups (LONGSTRIDE_UNITY), unless build/test has been configured without.
 set -euo pipefail
 root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -12,12 +13,11 @@ root=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 select=(-L fast)
 targets=(--target longstride fast_tests)
 build=build/test
-unity=OFF
 case ${1:-} in
   "") ;;
-  --all) select=() targets=() build=build/all unity=ON ;;  # joined files would replace the objects of build/test
+  --all) select=() targets=() ;;
   --fast) echo "longstride: --fast is the default now; leave it out" >&2; exit 2 ;;
-  -h|--help) sed -n '2,7p' "${BASH_SOURCE[0]}" | cut -c 3-; exit 0 ;;
+  -h|--help) sed -n '2,8p' "${BASH_SOURCE[0]}" | cut -c 3-; exit 0 ;;
   *) echo "longstride: unknown option '$1'; see --help" >&2; exit 2 ;;
 esac
 
@@ -28,6 +28,8 @@ install_packages "${longstride_packages[@]}" libgtest-dev
 
 cuda=()
 ! without_gpu || cuda=(-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
+unity=ON
+! grep -qs '^LONGSTRIDE_UNITY:BOOL=OFF' "$build/CMakeCache.txt" || unity=OFF  # what is compiled stays
 configure "$build" -DLONGSTRIDE_TESTS=ON -DLONGSTRIDE_UNITY=$unity ${cuda[@]+"${cuda[@]}"}
 grep -A 20 'Longstride' "$build/configure.log" | head -n 8
 cmake --build "$build" "${targets[@]}"

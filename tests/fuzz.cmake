@@ -1,6 +1,6 @@
-# libFuzzer targets: cmake --preset fuzz (clang). Every tests/<room>/<name>_fuzz.cpp becomes fuzz_<name>, linked to that
-# room, and a test labelled `slow` that runs it for LONGSTRIDE_FUZZ_SECONDS. Its initial inputs are a folder
-# tests/<room>/<name>_corpus of text files, or what tests/<room>/make_corpus.cpp writes to <its argument>/<name>.
+# libFuzzer targets: cmake --preset fuzz (clang). Every <name>_fuzz.cpp becomes fuzz_<name>, linked to the room of its
+# folder, and a test labelled `slow` that runs it for LONGSTRIDE_FUZZ_SECONDS. Its initial inputs are a folder <name>_corpus
+# of text files beside it, or what make_corpus.cpp beside it writes to <its argument>/<name>.
 set(LONGSTRIDE_FUZZ_SECONDS 60 CACHE STRING "How long each fuzz test runs")
 
 # longstride_fuzzer(name source USES room ...)
@@ -56,7 +56,7 @@ if(LONGSTRIDE_FUZZERS)
     message(FATAL_ERROR "LONGSTRIDE_FUZZERS needs clang: configure with --preset fuzz or -DCMAKE_CXX_COMPILER=clang++")
   endif()
   add_custom_target(fuzzers)
-  file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*/*_fuzz.cpp)
+  file(GLOB_RECURSE fuzzers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_fuzz.cpp)
   foreach(source ${fuzzers})
     get_filename_component(folder ${source} DIRECTORY)
     get_filename_component(room ${folder} NAME)

@@ -1,6 +1,6 @@
 // The script by which a page's plots answer the mouse: hover shows values, dragging zooms into steps, a double click
 // shows all again, and buttons make the axes logarithmic. Without it, or on paper, a page shows the drawings of
-// line_plot(), whose axes it draws the same way. tests/console/report_script.js runs it.
+// line_plot(), whose axes it draws the same way. tests/launch/report/report_script.js runs it.
 #pragma once
 
 namespace longstride {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "framework/core/errors.h"
-#include "tests/ops/rounding.h"
+#include "tests/support/rounding.h"
 
 namespace longstride {
 namespace {

@@ -15,7 +15,7 @@
 #include "framework/core/files/files.h"
 #include "framework/core/files/sha256.h"
 #include "tests/datasets/foreign.h"
-#include "tests/datasets/hdf5_metadata.h"
+#include "tests/datasets/hdf5/hdf5_metadata.h"
 #include "tests/support/temporary_directory.h"
 
 namespace {

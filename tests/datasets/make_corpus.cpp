@@ -3,11 +3,11 @@
 #include <fstream>
 #include <string>
 
-#include "tests/datasets/archive/archives.h"
-#include "tests/datasets/npy_writer.h"
-#include "tests/datasets/pictures/jpeg_encoder.h"
-#include "tests/datasets/pictures/webp_encoder.h"
-#include "tests/datasets/png_encoder.h"
+#include "tests/datasets/formats/archive/archives.h"
+#include "tests/datasets/formats/npy_writer.h"
+#include "tests/datasets/formats/pictures/jpeg_encoder.h"
+#include "tests/datasets/formats/pictures/webp_encoder.h"
+#include "tests/datasets/formats/png_encoder.h"
 
 namespace {
 

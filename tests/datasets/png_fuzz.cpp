@@ -6,7 +6,7 @@
 
 #include "datasets/formats/png.h"
 #include "framework/core/errors.h"
-#include "tests/datasets/png_encoder.h"
+#include "tests/datasets/formats/png_encoder.h"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);
 

@@ -1,36 +1,24 @@
-# Tests of archives, of pictures and of sound write their files with the libraries that read them; without a library, its replacement
-# is tested.
-if(LIBARCHIVE_FOUND)
-  target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/archive/archive_test.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/archive/members_test.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/archive/packed_test.cpp ${CMAKE_CURRENT_LIST_DIR}/archive/published_test.cpp)
-  target_link_libraries(test_datasets PRIVATE PkgConfig::LIBARCHIVE)
-else()
-  target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/archive/no_archive_test.cpp)
-endif()
-target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/inputs/copies_test.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/inputs/no_text_test.cpp)
-target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/pictures/decoding_test.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/pictures/fit_test.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/pictures/info_test.cpp)
-foreach(format jpeg webp)
-  string(TOUPPER ${format} library)
-  if(${library}_FOUND)
-    target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/pictures/${format}_test.cpp)
-    target_link_libraries(test_datasets PRIVATE PkgConfig::${library})
+# Tests of archives, pictures and sound write their files with the libraries that read them; without a library, its
+# replacement is tested.
+set(left_out)
+set(libraries)
+macro(longstride_format tests replacement found library)
+  if(${found})
+    list(APPEND left_out ${replacement})
+    list(APPEND libraries ${library})
   else()
-    target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/pictures/no_${format}_test.cpp)
+    list(APPEND left_out ${tests})
   endif()
-endforeach()
-if(LIBARCHIVE_FOUND AND JPEG_FOUND AND WEBP_FOUND)
-  target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/pictures/prepare_test.cpp)
+endmacro()
+longstride_format(/archive/ no_archive_ LIBARCHIVE_FOUND PkgConfig::LIBARCHIVE)
+longstride_format(/sound/ no_audio_ LONGSTRIDE_AUDIO PkgConfig::SNDFILE)
+longstride_format(/jpeg_test no_jpeg_ JPEG_FOUND PkgConfig::JPEG)
+longstride_format(/webp_test no_webp_ WEBP_FOUND PkgConfig::WEBP)
+if(NOT (LIBARCHIVE_FOUND AND JPEG_FOUND AND WEBP_FOUND))
+  list(APPEND left_out /pictures/prepare_test)
 endif()
-if(LONGSTRIDE_AUDIO)
-  target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/sound/audio_test.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/sound/cut_test.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/sound/damage_test.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/sound/formats_test.cpp)
-  target_link_libraries(test_datasets PRIVATE PkgConfig::SNDFILE)
-else()
-  target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/sound/no_audio_test.cpp)
-endif()
+string(JOIN "|" left_out ${left_out})
+longstride_tests(datasets USES datasets LINK longstride::hdf5 PNG::PNG ${libraries} COMMAND longstride
+  LEAVE_OUT "${left_out}" SLOW DamagedDataset.SurvivesEveryWrongByte*
+  ALONE PrepareCommand.SaysWhatToDoWithoutMemory PrepareAudio.TakesRealMusic SoundFormats.*Mp3*
+    Archives.GiveRealPictures Png.AllocatesNothing* Resize.ScalesOnlyTheRows* Jpeg.RefusesHugeSizes*)

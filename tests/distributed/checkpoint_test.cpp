@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "tests/distributed/world.h"
-#include "tests/train/checkpoint_fixture.h"
+#include "tests/train/checkpoint/checkpoint_fixture.h"
 
 namespace longstride {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "framework/models/mixes_positions.h"
 #include "launch/recipe/recipe.h"
-#include "tests/recipe/recipe_texts.h"
+#include "tests/launch/recipe/recipe_texts.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"
 

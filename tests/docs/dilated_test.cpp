@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "launch/recipe/recipe.h"
-#include "tests/recipe/recipe_texts.h"
+#include "tests/launch/recipe/recipe_texts.h"
 
 namespace longstride::testing {
 namespace {

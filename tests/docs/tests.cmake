@@ -58,7 +58,7 @@ function(longstride_room_sources out)
 endfunction()
 
 longstride_room_sources(recipes framework/mixers launch/recipe)
-list(APPEND recipes framework/train/stages.cpp tests/recipe/recipe_errors_test.cpp)
+list(APPEND recipes framework/train/stages.cpp tests/launch/recipe/recipe_errors_test.cpp)
 
 # Attention on the CPU with its tests, and its keys.
 longstride_room_sources(sources kernels/attention/pattern kernels/attention/cpu kernels/attention/decode)

@@ -13,7 +13,7 @@
 #include "kernels/gemm/activation.h"
 #include "kernels/gemm/gemm_gelu_sm90.h"
 #include "kernels/gemm/gemm_panels_sm90.h"
-#include "tests/ops/rounding.h"
+#include "tests/support/rounding.h"
 
 namespace longstride::kernels {
 namespace {

@@ -14,7 +14,7 @@
 #include "kernels/base/cuda_types.cuh"
 #include "kernels/base/philox.h"
 #include "tests/gpu/gpu.h"
-#include "tests/ops/rounding.h"
+#include "tests/support/rounding.h"
 
 namespace longstride::test {
 

@@ -1,5 +1,5 @@
 // train.precision: fp8 on a GPU: the step, compared with itself run in other ways and with the CPU's emulation, and the
-// library's products of 8-bit operands. tests/ops/quantise_test.cpp and tests/fp8/linear_test.cpp have the rest.
+// library's products of 8-bit operands. tests/ops/quantise_test.cpp and tests/ops/fp8_linear_test.cpp have the rest.
 #include "kernels/base/gpu_kind.h"
 #include "kernels/gemm/gemm_product.cuh"
 #include "kernels/quantise/quantise.h"

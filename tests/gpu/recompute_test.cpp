@@ -4,7 +4,7 @@
 #include "framework/core/device/memory.h"
 #include "framework/train/step/training_step.h"
 #include "tests/gpu/gpu.h"
-#include "tests/recipe/recipe_texts.h"
+#include "tests/launch/recipe/recipe_texts.h"
 
 namespace longstride {
 namespace {

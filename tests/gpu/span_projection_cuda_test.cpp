@@ -8,8 +8,8 @@
 #include "kernels/base/gpu_kind.h"
 #include "kernels/span_projection/span_projection.h"
 #include "tests/gpu/gpu.h"
-#include "tests/ops/rounding.h"
 #include "tests/support/distance_toys.h"
+#include "tests/support/rounding.h"
 #include "tests/support/stream_run.h"
 
 namespace longstride::test {

@@ -9,7 +9,7 @@
 
 #include "datasets/formats/wav.h"
 #include "launch/commands/toy_data.h"
-#include "tests/launch/command.h"
+#include "tests/support/command.h"
 
 namespace longstride::testing {
 namespace {

@@ -12,8 +12,8 @@
 #include <typeinfo>
 
 #include "launch/recipe/recipe_writer.h"
-#include "tests/launch/command.h"
-#include "tests/recipe/recipe_texts.h"
+#include "tests/launch/recipe/recipe_texts.h"
+#include "tests/support/command.h"
 
 namespace longstride::testing {
 namespace {

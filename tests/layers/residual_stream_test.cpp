@@ -7,8 +7,8 @@
 #include <string>
 #include <tuple>
 
-#include "tests/gradients/finite_differences.h"
-#include "tests/gradients/test_tensors.h"
+#include "tests/support/finite_differences.h"
+#include "tests/support/test_tensors.h"
 
 namespace longstride::residual_stream_test {
 namespace {

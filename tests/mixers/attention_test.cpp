@@ -4,8 +4,8 @@
 
 #include "framework/ops/run.h"
 #include "kernels/column_sum/column_sum.h"
-#include "tests/gradients/test_tensors.h"
 #include "tests/kernels/attention_patterns.h"
+#include "tests/support/test_tensors.h"
 
 namespace longstride::attention_branch_test {
 namespace {

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "framework/mixers/distance/mixer.h"
-#include "tests/gradients/finite_differences.h"
-#include "tests/gradients/test_tensors.h"
 #include "tests/mixers/naive_compression.h"
+#include "tests/support/finite_differences.h"
+#include "tests/support/test_tensors.h"
 
 namespace longstride {
 namespace {

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LISTS = sorted((ROOT / "tests" / "mutants").glob("*.txt"))
 WORK = ROOT / "build" / "mutants"
 TREE = WORK / "tree"
-BUILD = TREE / "build" / "test"  # as deep below its source as launch/test.sh's, so that ccache can reuse its objects
+BUILD = TREE / "build" / "test"
 
 RANKS, RESUMED = "distributed.ranks_2", "distributed.training_sigterm"
 # The tests of a room; the first matching folder or file counts.
@@ -39,11 +39,9 @@ OWN = (
     ("framework/comm", ("test_comm",)),
     ("framework/train/ranks", (RANKS,)),
     ("framework/train/trainer.cpp", ("test_train", RESUMED, "test_launch")),
-    ("framework/train/evaluate", ("test_evaluate", "test_train")),
     ("framework/train", ("test_train",)),
     ("datasets", ("test_datasets",)),
-    ("launch/recipe", ("test_recipe",)),
-    ("launch", ("test_launch", "test_records")),
+    ("launch", ("test_launch",)),
 )
 OWN_TESTS, ALL = "its room's tests", "all fast tests"
 SECONDS = 900  # a test that takes longer hangs

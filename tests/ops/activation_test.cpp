@@ -1,7 +1,7 @@
 #include "kernels/activation/activation.h"
 
-#include "tests/gradients/finite_differences.h"
 #include "tests/ops/op_test.h"
+#include "tests/support/finite_differences.h"
 
 namespace longstride::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/base/philox.h"
-#include "tests/ops/rounding.h"
+#include "tests/support/rounding.h"
 
 namespace longstride::testing {
 

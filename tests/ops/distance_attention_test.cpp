@@ -4,10 +4,10 @@
 
 #include <type_traits>
 
-#include "tests/gradients/finite_differences.h"
 #include "tests/ops/dense_distance_attention.h"
 #include "tests/ops/distance_cases.h"
 #include "tests/ops/op_test.h"
+#include "tests/support/finite_differences.h"
 
 namespace longstride::testing {
 namespace {

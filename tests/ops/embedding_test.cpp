@@ -1,7 +1,7 @@
 #include "kernels/embedding/embedding.h"
 
-#include "tests/gradients/finite_differences.h"
 #include "tests/ops/op_test.h"
+#include "tests/support/finite_differences.h"
 
 namespace longstride::testing::embedding_test {
 namespace {

@@ -1,8 +1,8 @@
 #include "kernels/layer_norm/layer_norm.h"
 
 #include "kernels/copy_rows/copy_rows.h"
-#include "tests/gradients/finite_differences.h"
 #include "tests/ops/op_test.h"
+#include "tests/support/finite_differences.h"
 
 namespace longstride::testing {
 namespace {

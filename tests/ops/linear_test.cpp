@@ -3,8 +3,8 @@
 #include "framework/ops/run.h"
 #include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
-#include "tests/gradients/finite_differences.h"
 #include "tests/ops/op_test.h"
+#include "tests/support/finite_differences.h"
 
 namespace longstride::testing::linear_test {
 namespace {

@@ -5,6 +5,7 @@
 // in its largest element and in root mean square.
 #pragma once
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,10 +18,11 @@
 
 #include "framework/core/context.h"
 #include "framework/core/device/memory.h"
+#include "framework/core/device/stream.h"
 #include "framework/ops/run.h"
 #include "kernels/base/tensor_checks.h"
-#include "tests/ops/rounding.h"
 #include "tests/support/drawn_normals.h"
+#include "tests/support/rounding.h"
 
 namespace longstride::testing {
 
@@ -130,21 +132,52 @@ class OpTest : public ::testing::TestWithParam<Precision> {
   Operand result(const Shape& shape) { return result(shape, compute()); }
   Operand result(const Shape& shape, Dtype dtype) { return filled(shape, dtype, std::nan("")); }
 
-  // Runs the op three times and expects the same bits each time.
-  template <class Args>
-  void run(const Args& args, std::initializer_list<Operand*> written) {
-    std::vector<std::vector<std::byte>> first;
-    for (int repetition = 0; repetition < 3; ++repetition) {
-      for (Operand* o : written) o->reset();
-      ops::run(ctx, args);
+  // Runs it several times, on the CPU with several numbers of threads, on a GPU also as a graph, in which nothing waits
+  // or allocates, and expects the same bits each time. While planning it takes the same scratch and writes nothing.
+  template <class Op>
+  void repeat(Op&& op, std::initializer_list<Operand*> written) {
+    const int threads = omp_get_max_threads();
+    std::vector<std::vector<std::byte>> first, untouched;
+    const auto expect_bits = [&](const std::string& how, const std::vector<std::vector<std::byte>>& expected) {
       std::size_t i = 0;
-      for (Operand* o : written) {
-        if (repetition == 0) first.push_back(o->raw());
-        EXPECT_EQ(o->raw(), first[i]) << "output " << i << ": other bits";
+      for (const Operand* o : written) {
+        EXPECT_EQ(o->raw(), expected[i]) << "output " << i << ", " << how << ": other bits";
         ++i;
       }
+    };
+    const auto reset = [&] {
+      for (Operand* o : written) o->reset();
+      arena_ = Arena(memory_.data(), arena_bytes);
+    };
+    omp_set_num_threads(3);  // on which the last run takes its scratch
+    reset();
+    for (const Operand* o : written) untouched.push_back(o->raw());
+    Arena planned;
+    Context plan = ctx;
+    plan.arena = &planned;
+    op(plan);
+    expect_bits("planning", untouched);
+    for (const int n : {1, 2, 3}) {
+      omp_set_num_threads(n);
+      reset();
+      op(ctx);
+      if (first.empty())
+        for (const Operand* o : written) first.push_back(o->raw());
+      expect_bits(std::to_string(n) + " threads", first);
     }
+    omp_set_num_threads(threads);
+    EXPECT_EQ(planned.high_water(), arena_.high_water());
     EXPECT_EQ(arena_.scratch_used(), 0u);
+    if (device() == Device::cpu) return;
+    reset();
+    Graph graph;
+    graph.capture(*stream_, [&] { op(ctx); });
+    graph.replay(*stream_);
+    expect_bits("a graph", first);
+  }
+  template <class Args>
+  void run(const Args& args, std::initializer_list<Operand*> written) {
+    repeat([&](Context& c) { ops::run(c, args); }, written);
   }
 
   // plain(T{}) returns all elements of `found` as a plain loop in T computes them. If the op sums values that it has

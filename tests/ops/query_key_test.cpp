@@ -1,7 +1,7 @@
 #include "kernels/query_key/query_key.h"
 
-#include "tests/gradients/finite_differences.h"
 #include "tests/ops/op_test.h"
+#include "tests/support/finite_differences.h"
 
 namespace longstride::testing::query_key_test {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "framework/optim/optimizer.h"
-#include "tests/gradients/test_tensors.h"
+#include "tests/support/test_tensors.h"
 
 namespace longstride::testing {
 

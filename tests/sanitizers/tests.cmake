@@ -14,8 +14,8 @@ if(LONGSTRIDE_SANITIZE STREQUAL "thread")
     kernels/base/tensor.cpp framework/core/batch.cpp framework/core/device/memory.cpp
     framework/core/device/host_limits.cpp framework/core/device/no_cuda.cpp framework/core/files/files.cpp
     framework/core/files/disk.cpp framework/core/files/output_path.cpp framework/core/files/temporaries.cpp
-    framework/core/text/printable.cpp framework/core/text/utf8.cpp tests/train/prefetcher_test.cpp
-    tests/train/run_lock_test.cpp)
+    framework/core/text/printable.cpp framework/core/text/utf8.cpp tests/train/step/prefetcher_test.cpp
+    tests/train/run/run_lock_test.cpp)
   list(TRANSFORM threaded PREPEND ${PROJECT_SOURCE_DIR}/)
   add_executable(test_threads EXCLUDE_FROM_ALL ${threaded})
   longstride_flags(test_threads)

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/launch/command.h"
+#include "tests/support/text_run.h"
 
 namespace longstride::testing {
 namespace {
@@ -23,51 +23,23 @@ train: {steps: 6, global_batch: 4, micro_batch: 2, lr: 1.0e-2, warmup: 1, ema: 0
 // Embeddings with the start, two layers of a norm and two products, the last norm and the output.
 constexpr int parameters = 257 * 16 + 2 * (2 * 16 + (32 * 16 + 32) + (16 * 32 + 16)) + 2 * 16 + 256 * 16;
 
-class SecondModel : public ::testing::Test {
+class SecondModel : public TextRun {
  protected:
-  static void SetUpTestSuite() {
-    dir = new TemporaryDirectory;
-    std::string text;
-    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
-    write_text(*dir / "text.bin", text);
-    write_text(*dir / "r.yaml", recipe);
-    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}).exit_code, 0);
-    const CommandResult trained = run({"train", "r.yaml", "--run", "run"});
-    ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  }
-  static void TearDownTestSuite() { delete dir; }
-
-  static CommandResult run(const std::vector<std::string>& arguments, int ranks = 1) {
-    return run_command(arguments, dir->path(), 120, ranks);
-  }
-  static CommandResult good(const std::vector<std::string>& arguments) {
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
-  }
-  static void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) {
-    const CommandResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
-  }
-  static std::vector<double> losses(const std::string& of) {
+  SecondModel() : TextRun(recipe) {}
+  std::vector<double> losses(const std::string& of) const {
     std::vector<double> out;
-    std::istringstream lines(text_of(*dir / (of + "/metrics.jsonl")));
+    std::istringstream lines(text(of + "/metrics.jsonl"));
     for (std::string line; std::getline(lines, line);)
       if (const Json step = Json::parse(line); step.contains("lr")) out.push_back(step.at("loss").get<double>());
     return out;
   }
-
-  static TemporaryDirectory* dir;
 };
-TemporaryDirectory* SecondModel::dir = nullptr;
-
 TEST_F(SecondModel, IsPlannedWithoutAttention) {
-  const Json plan = Json::parse(good({"plan", "r.yaml", "--json", "--peak-tflops", "1"}).out);
+  const Json plan = Json::parse(run_well({"plan", "r.yaml", "--json", "--peak-tflops", "1"}).out);
   EXPECT_EQ(plan.at("parameters"), parameters);
   EXPECT_EQ(plan.at("flops_per_step").get<double>(), 6.0 * parameters * 4 * 32);
   EXPECT_EQ(plan.at("attention_density"), 0);
-  const std::string text = good({"plan", "r.yaml", "--peak-tflops", "1"}).out;
+  const std::string text = run_well({"plan", "r.yaml", "--peak-tflops", "1"}).out;
   EXPECT_EQ(text.find("attention"), std::string::npos) << text;
   EXPECT_NE(text.find("(6 x parameters; recompute not counted)"), std::string::npos) << text;
 }
@@ -76,27 +48,23 @@ TEST_F(SecondModel, LearnsAndIsEvaluated) {
   ASSERT_EQ(losses("run").size(), 6U);
   EXPECT_NEAR(losses("run").front(), std::log(256.0), 1e-5);
   EXPECT_LT(losses("run").back(), losses("run").front() - 0.2);
-  const Json score = Json::parse(good({"eval", "run", "--json"}).out);
+  const Json score = Json::parse(run_well({"eval", "run", "--json"}).out);
   EXPECT_EQ(score.at("step"), 6);
   EXPECT_LT(score.at("bits_per_byte").get<double>(), 8);
 }
 
 TEST_F(SecondModel, ResumesWithTheBitsOfARunThatWasNotStopped) {
-  fs::copy(*dir / "run", *dir / "stopped", fs::copy_options::recursive);
-  fs::remove_all(*dir / "stopped/checkpoints/step-00000006");
-  good({"train", "r.yaml", "--run", "stopped", "--resume"});
+  copy_run("run", "stopped");
+  fs::remove_all(dir / "stopped/checkpoints/step-00000006");
+  run_well({"train", "r.yaml", "--run", "stopped", "--resume"});
   for (const char* file : {"model.safetensors", "ema.safetensors", "optimizer-00000-of-00001.safetensors"}) {
-    const auto bytes = [&](const char* of) {
-      return text_of(*dir / (std::string(of) + "/checkpoints/step-00000006/" + file));
-    };
-    EXPECT_FALSE(bytes("run").empty());
-    EXPECT_EQ(bytes("stopped"), bytes("run")) << file;
+    EXPECT_FALSE(checkpoint_file("run", 6, file).empty());
+    EXPECT_EQ(checkpoint_file("stopped", 6, file), checkpoint_file("run", 6, file)) << file;
   }
 }
 
 TEST_F(SecondModel, TrainsOnTwoRanksToTheSameLosses) {
-  const CommandResult trained = run({"train", "r.yaml", "--run", "two"}, 2);
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  run_well({"train", "r.yaml", "--run", "two"}, 2);
   const std::vector<double> one = losses("run"), two = losses("two");
   ASSERT_EQ(one.size(), two.size());
   for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 1e-5 * one[i]) << i;
@@ -104,28 +72,29 @@ TEST_F(SecondModel, TrainsOnTwoRanksToTheSameLosses) {
 
 TEST_F(SecondModel, DrawsTheSameSamplesForTheSameSeed) {
   for (const char* folder : {"first", "again"})
-    good({"sample", "run", "--count", "2", "--length", "20", "--seed", "3", "--output", folder});
-  const std::string first = text_of(*dir / "first/sample-001.txt");
+    run_well({"sample", "run", "--count", "2", "--length", "20", "--seed", "3", "--output", folder});
+  const std::string first = text("first/sample-001.txt");
   EXPECT_EQ(first.size(), 20U);
-  EXPECT_EQ(first, text_of(*dir / "again/sample-001.txt"));
+  EXPECT_EQ(first, text("again/sample-001.txt"));
 }
 
 TEST_F(SecondModel, AStepTakesThePlannedMemory) {
   for (const char* recompute : {"true", "false"}) {
     const std::string setting = std::string("model.recompute=") + recompute;
-    const Json bench = Json::parse(good({"bench", "step", "r.yaml", "--steps", "3", "--json", "--set", setting}).out);
+    const Json bench =
+        Json::parse(run_well({"bench", "step", "r.yaml", "--steps", "3", "--json", "--set", setting}).out);
     EXPECT_EQ(bench.at("planned_bytes"), bench.at("used_bytes"));
     EXPECT_EQ(bench.at("recompute"), recompute);
   }
 }
 
 TEST_F(SecondModel, IsReportedAndExported) {
-  good({"report", "run"});
-  const std::string page = text_of(*dir / "run/report.html");
+  run_well({"report", "run"});
+  const std::string page = text("run/report.html");
   EXPECT_NE(page.find("<td>2 layers, width 16</td>"), std::string::npos);
   EXPECT_EQ(page.find(">attention</th>"), std::string::npos);
-  good({"export", "r.yaml", "--steps", "2", "--output", "exported"});
-  EXPECT_GT(fs::file_size(*dir / "exported/initial.safetensors"), 4U * parameters);
+  run_well({"export", "r.yaml", "--steps", "2", "--output", "exported"});
+  EXPECT_GT(fs::file_size(dir / "exported/initial.safetensors"), 4U * parameters);
 }
 
 TEST_F(SecondModel, WhatItLacksIsRefusedInASentence) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kernels/attention/pattern/pattern.h"
-#include "tests/ops/rounding.h"
 #include "tests/support/drawn_normals.h"
+#include "tests/support/rounding.h"
 
 namespace longstride::kernels {
 

@@ -1,5 +1,5 @@
 // Properties of training with what rows remember, of every model that remembers, on the CPU and on a GPU:
-//   INSTANTIATE_TYPED_TEST_SUITE_P(Echo, StreamProperties, OnDevices<EchoConfig>, DeviceNames);
+//   INSTANTIATE_TYPED_TEST_SUITE_P(DistanceAttention, StreamProperties, OnDevices<DistanceToy>, DeviceNames);
 // It takes those of Toys<Config>::configs() (model_properties.h) that have states, and needs
 //   static Config without_dropout(Config);
 #pragma once

@@ -9,7 +9,7 @@
 #include "datasets/dataset.h"
 #include "framework/models/model_config.h"
 #include "framework/train/step/training_step.h"
-#include "tests/ops/rounding.h"
+#include "tests/support/rounding.h"
 #include "tests/support/save_checkpoint.h"
 #include "tests/support/toy_model.h"
 

@@ -100,19 +100,5 @@ TEST(Spans, StayBetween0And1AndReachBothEnds) {
   }
 }
 
-TEST(Spans, AResumedRunEndsInTheSameBits) {
-  const testing::TemporaryDirectory directory;
-  const TrainConfig config = train_config();
-  const DecoderConfig model = with_loss(0.01);
-  Trained straight(config, model), first(config, model), second(config, model);
-  for (Trained* run : {&straight, &first}) run->step.start();
-  straight.go(6);
-  first.go(4);
-  first.save(directory.path());
-  second.step.resume(directory.path());
-  second.go(2);
-  EXPECT_EQ(second.bits(), straight.bits());
-}
-
 }  // namespace
 }  // namespace longstride::test::spans_test

@@ -22,7 +22,7 @@ struct Trained {
 
   void go(std::int64_t steps) {
     for (const std::int64_t end = step.step() + steps; step.step() < end;)
-      step.run(toy_tokens(train.global_batch * model.context(), 40 + static_cast<std::uint64_t>(step.step())).data());
+      step.run(toy_tokens(step.shape_at(step.step()).positions(), 40 + static_cast<std::uint64_t>(step.step())).data());
   }
   // Every bit of what a checkpoint would hold, and of the last gradient.
   std::string bits() {
