@@ -36,7 +36,14 @@ longstride_script_test(launch.follow_metrics fast python3 ${here}/report/follow_
   ${launch}/scripts/follow_metrics.py ${longstride})
 # Random recipes through every command that reads a run, and in the ways of running them that must give the same numbers,
 # on one rank and two.
-longstride_script_test(launch.random_recipes slow python3 ${here}/recipe/random_recipes.py ${longstride} 0 60)
+set(recipes 60)
+if(LONGSTRIDE_SANITIZE)
+  set(recipes 12)
+  add_test(NAME launch.parsers COMMAND test_launch --gtest_brief=1
+    --gtest_filter=Recipe*:Malformed.*:ForeignRun.*:RunHistory.*:Prompts.*:LostRun.*)
+  set_tests_properties(launch.parsers PROPERTIES LABELS slow TIMEOUT 1800)
+endif()
+longstride_script_test(launch.random_recipes slow python3 ${here}/recipe/random_recipes.py ${longstride} 0 ${recipes})
 set_tests_properties(launch.random_recipes PROPERTIES ENVIRONMENT OMP_NUM_THREADS=1)
 longstride_script_test(launch.same_runs slow python3 ${here}/recipe/same_runs.py ${longstride} 0 20)
 set_tests_properties(launch.same_runs PROPERTIES PROCESSORS 2)

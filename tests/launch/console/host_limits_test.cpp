@@ -1,4 +1,4 @@
-// What a container or a batch job allows: commands that need more memory are refused before the system ends them
+// Limits of containers and batch jobs: commands that need more memory are refused before the system ends them
 // without a word, and threads follow a quota. Limits are read below LONGSTRIDE_HOST_ROOT.
 #include <gtest/gtest.h>
 

@@ -153,7 +153,7 @@ TEST_F(Console, WithJsonStandardOutputIsOneObjectWithTheKeysOfTheGuide) {
 
 TEST_F(Console, QuietLeavesResultsOnly) {
   for (const auto& [command, words] : runnable) {
-    if (command == "doctor") continue;  // what it finds depends on the machine
+    if (command == "doctor") continue;  // its findings depend on the machine
     SCOPED_TRACE(command);
     const CommandResult result = run(words + " --quiet");
     EXPECT_EQ(result.exit_code, 0) << result.err;

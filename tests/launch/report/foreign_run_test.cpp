@@ -286,7 +286,7 @@ TEST_F(ForeignRun, TrainingBeginsFromWhatSavePretrainedWrites) {
   write_pretrained(dir, "whole", 1, Dtype::f32);
   write_pretrained(dir, "divided", 3, Dtype::f32);
   write_pretrained(dir, "wide", 1, Dtype::f64);
-  fs::create_directory(dir / "cache");  // of links, as the cache of downloads is
+  fs::create_directory(dir / "cache");  // has links, as the cache of downloads does
   for (const char* name : {"config.json", "model.safetensors"})
     fs::create_symlink("../whole/" + std::string(name), dir / (std::string("cache/") + name));
   for (const std::string from : {"whole", "whole/model.safetensors", "divided", "wide", "cache"}) {

@@ -1,4 +1,4 @@
-// What `report` and `reproduce` read of metrics.jsonl and evaluations.jsonl.
+// Lines of metrics.jsonl and evaluations.jsonl as `report` and `reproduce` read them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

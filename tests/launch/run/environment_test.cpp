@@ -52,7 +52,7 @@ TEST_F(Environment, AResumedRunAddsItsCommandAndContinuesTheMetrics) {
   EXPECT_TRUE(read("run/environment.json").at("command").get<std::string>().ends_with(" train r.yaml --run run"));
   EXPECT_TRUE(read("run/environment-2.json").at("command").get<std::string>().ends_with("--set train.steps=6"));
   const std::vector<json> lines = steps();
-  ASSERT_EQ(lines.size(), 4u);  // of steps 2, 3, 4 and 6
+  ASSERT_EQ(lines.size(), 4u);  // steps 2, 3, 4 and 6
   for (std::size_t i = 0; i < lines.size(); ++i) {
     EXPECT_EQ(lines[i].at("tokens").get<std::int64_t>(), lines[i].at("step").get<std::int64_t>() * 4 * 64);
     EXPECT_GT(lines[i].at("host_peak_bytes").get<std::int64_t>(), 1 << 20);
