@@ -139,6 +139,9 @@ void visit_recipe(SettingsVisitor& v, Recipe& r) {
   v.section("reproduces", Need::optional, r.reproduces.given(), [&] { visit_reproduces(v, r.reproduces); });
   v.reasons("unpublished", r.unpublished);
   v.section("data", Need::required, true, [&] { visit_data(v, r.data); });
+  const bool asks_default = std::string_view(r.objective->kind()) == default_objective().kind();
+  v.section("objective", Need::optional, !asks_default,
+            [&] { visit_kind(v, objective_kinds(), r.objective, Need::optional); });
   v.section("model", Need::required, true,
             [&] { visit_kind(v, model_kinds(), r.model, Need::required, models_of_kinds()); });
   v.section("train", Need::required, true, [&] { visit_train(v, r.train); });
