@@ -22,8 +22,9 @@ constexpr std::int64_t windows_worth_shifting = 16;
 
 class WindowSource final : public BatchSource {
  public:
-  WindowSource(std::shared_ptr<const SequenceSet> sequences, std::int64_t context, std::uint64_t seed)
-      : sequences_(std::move(sequences)), context_(context), seed_(seed) {
+  WindowSource(std::shared_ptr<const SequenceSet> sequences, std::int64_t context, std::uint64_t seed,
+               const Objective& objective)
+      : sequences_(std::move(sequences)), objective_(objective), context_(context), seed_(seed) {
     first_window_.reserve(static_cast<std::size_t>(sequences_->sequences()) + 1);
     first_window_.push_back(0);
     for (std::int64_t s = 0; s < sequences_->sequences(); ++s) {
@@ -41,8 +42,9 @@ class WindowSource final : public BatchSource {
                      "rows {} to {} of a batch of {} at step {}", first_row, first_row + rows, global_batch, step);
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(context_));
     for (std::int64_t r = 0; r < rows; ++r) {
-      read_row(step * global_batch + first_row + r, bytes.data());
-      write_row(out, r, bytes.data(), 0, true);
+      const std::int64_t row = step * global_batch + first_row + r;
+      read_row(row, bytes.data());
+      objective_.write(out, r, {bytes.data()}, {seed_, row});
     }
   }
 
@@ -68,6 +70,7 @@ class WindowSource final : public BatchSource {
   }
 
   std::shared_ptr<const SequenceSet> sequences_;
+  const Objective& objective_;
   std::int64_t context_;
   std::uint64_t seed_;
   std::vector<std::int64_t> first_window_;  // each sequence's first window, counted over all; then their number
@@ -76,7 +79,8 @@ class WindowSource final : public BatchSource {
 }  // namespace
 
 std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
-                                               std::uint64_t seed, const std::string& where) {
+                                               std::uint64_t seed, const std::string& where,
+                                               const Objective& objective) {
   LONGSTRIDE_CHECK(context > 0, "context is {}", context);
   std::int64_t bytes = 0, longest = 0;
   for (std::int64_t s = 0; s < sequences->sequences(); ++s) {
@@ -92,7 +96,7 @@ std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet
         "{}: its longest file has {} bytes, fewer than one context of {}; shorten data.context or set "
         "data.cross_files: true",
         where, thousands(longest), thousands(context));
-  return std::make_unique<WindowSource>(std::move(sequences), context, seed);
+  return std::make_unique<WindowSource>(std::move(sequences), context, seed, objective);
 }
 
 }  // namespace longstride

@@ -183,15 +183,18 @@ void check_fits(const Dataset& dataset, const DataConfig& config) {
 }
 
 std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const DataConfig& config, std::uint64_t seed,
-                                                std::int64_t rows, const std::vector<RowStage>& stages) {
+                                                std::int64_t rows, const std::vector<RowStage>& stages,
+                                                const Objective& objective) {
   check_fits(dataset, config);
   const std::shared_ptr<const SequenceSet> train = dataset.split("train", config.cross_files);
   const std::string where = fmt::format("{}: 'train'", config.path);
   if (config.order == DataOrder::streams) {
     LONGSTRIDE_CHECK(stages.empty(), "streams of {} stages", stages.size());
-    return make_stream_source(train, config.context, rows, where);
+    return make_stream_source(train, config.context, rows, where, seed, objective);
   }
-  const auto of_length = [&](std::int64_t context) { return make_batch_source(train, context, seed, where); };
+  const auto of_length = [&](std::int64_t context) {
+    return make_batch_source(train, context, seed, where, objective);
+  };
   return stages.empty() ? of_length(config.context) : make_staged_source(stages, rows, config.context, of_length);
 }
 

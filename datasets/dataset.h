@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "datasets/data_config.h"
+#include "datasets/objectives/kinds.h"
 #include "framework/core/batch_source.h"
 
 namespace longstride {
@@ -98,15 +99,18 @@ class Dataset {
 
 // Training rows of a split. Text and sound: in each epoch a seeded offset and a seeded permutation of the
 // non-overlapping windows of `context` bytes; images: a seeded permutation (batch_source.cpp says how epochs are
-// counted). UserError, beginning with `where`, if the split holds no whole window.
+// counted). UserError, beginning with `where`, if the split holds no whole window. The objective writes the rows, and
+// must outlive the source, here and below.
 std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
-                                               std::uint64_t seed, const std::string& where);
+                                               std::uint64_t seed, const std::string& where,
+                                               const Objective& objective = default_objective());
 
 // Training rows in order (DataOrder::streams): row r of the global batch of `rows` reads the r-th of as many equal
 // parts of the one sequence, floor(length / rows) bytes each, `context` bytes per step. A part's last bytes that fill
 // no context are not read. UserError if there are several sequences, or a part is shorter than the context.
 std::unique_ptr<BatchSource> make_stream_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
-                                                std::int64_t rows, const std::string& where);
+                                                std::int64_t rows, const std::string& where, std::uint64_t seed = 0,
+                                                const Objective& objective = default_objective());
 
 // Rows of steps before `until` that differ from those of later ones.
 struct RowStage {
@@ -127,6 +131,7 @@ void check_fits(const Dataset& dataset, const DataConfig& config);
 // The training rows of a dataset that fits the recipe's kind and context, for a global batch of `rows`. Stages with
 // rows of their own need DataOrder::windows.
 std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const DataConfig& config, std::uint64_t seed,
-                                                std::int64_t rows, const std::vector<RowStage>& stages = {});
+                                                std::int64_t rows, const std::vector<RowStage>& stages = {},
+                                                const Objective& objective = default_objective());
 
 }  // namespace longstride

@@ -12,8 +12,11 @@ namespace {
 
 class StreamSource final : public BatchSource {
  public:
-  StreamSource(std::shared_ptr<const SequenceSet> sequences, std::int64_t context, std::int64_t rows)
+  StreamSource(std::shared_ptr<const SequenceSet> sequences, std::int64_t context, std::int64_t rows,
+               std::uint64_t seed, const Objective& objective)
       : sequences_(std::move(sequences)),
+        objective_(objective),
+        seed_(seed),
         context_(context),
         rows_(rows),
         part_(sequences_->length(0) / rows),
@@ -32,12 +35,14 @@ class StreamSource final : public BatchSource {
     for (std::int64_t r = 0; r < out.rows(); ++r) {
       const std::int64_t offset = (first_row + r) * part_ + window * context_;
       sequences_->read(0, offset - before, context_ + before, bytes.data() + 1 - before);
-      write_row(out, r, bytes.data() + 1, bytes.front(), window == 0);
+      objective_.write(out, r, {bytes.data() + 1, bytes.front(), window == 0}, {seed_, step * rows_ + first_row + r});
     }
   }
 
  private:
   std::shared_ptr<const SequenceSet> sequences_;
+  const Objective& objective_;
+  std::uint64_t seed_;
   std::int64_t context_, rows_;
   std::int64_t part_;     // bytes that a row reads
   std::int64_t windows_;  // windows in a part
@@ -46,7 +51,8 @@ class StreamSource final : public BatchSource {
 }  // namespace
 
 std::unique_ptr<BatchSource> make_stream_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
-                                                std::int64_t rows, const std::string& where) {
+                                                std::int64_t rows, const std::string& where, std::uint64_t seed,
+                                                const Objective& objective) {
   LONGSTRIDE_CHECK(context > 0 && rows > 0, "{} rows of {}", rows, context);
   if (sequences->sequences() != 1)
     throw user_error(
@@ -58,7 +64,7 @@ std::unique_ptr<BatchSource> make_stream_source(std::shared_ptr<const SequenceSe
         "lower "
         "train.global_batch",
         where, thousands(sequences->length(0)), thousands(context), rows);
-  return std::make_unique<StreamSource>(std::move(sequences), context, rows);
+  return std::make_unique<StreamSource>(std::move(sequences), context, rows, seed, objective);
 }
 
 }  // namespace longstride

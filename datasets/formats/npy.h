@@ -1,4 +1,4 @@
-// Reads NumPy's array files, for pictures: uint8, C order.
+// Reads NumPy's array files, for pictures: uint8, C order. Writes those of losses: float32.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,6 +20,9 @@ struct NpyHeader {
 // Reads the header and leaves the stream at the first element. UserError if it is damaged or not a .npy file, or if the
 // number of remaining bytes does not match the shape.
 NpyHeader read_npy_header(ByteStream& stream);
+
+// Writes a float32 array (rows, columns), which appears whole or not at all.
+void write_npy(const std::string& path, const std::vector<float>& values, std::int64_t columns);
 
 // How pictures are arranged in an array.
 struct NpyPictures {

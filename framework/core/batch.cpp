@@ -11,7 +11,7 @@ namespace {
 // Calls f on a field of two batches, for every field.
 template <class F>
 void for_each_field(const Batch& from, Batch& to, F&& f) {
-  for (Tensor Batch::*field : {&Batch::tokens, &Batch::targets, &Batch::weights, &Batch::lengths, &Batch::starts})
+  for (Tensor Batch::*field : {&Batch::tokens, &Batch::targets, &Batch::weights, &Batch::starts})
     if ((from.*field).given()) to.*field = f(from.*field);
 }
 
@@ -31,7 +31,9 @@ Batch Batch::slice(std::int64_t begin, std::int64_t end) const {
 }
 
 Batch Batch::cut(std::int64_t sequences) const {
-  LONGSTRIDE_CHECK(sequences == 1 || (!lengths.given() && !starts.given()), "rows of a stream cut into {}", sequences);
+  const auto of_positions = [&](const Tensor& t) { return !t.given() || t.shape() == tokens.shape(); };
+  LONGSTRIDE_CHECK(sequences == 1 || (!starts.given() && of_positions(targets) && of_positions(weights)),
+                   "rows of a stream, or asked as a whole, cut into {}", sequences);
   if (sequences == 1) return *this;
   Batch cut;
   for_each_field(*this, cut, [&](const Tensor& t) {
@@ -58,13 +60,12 @@ Batch BatchLayout::place(std::byte* block, std::size_t& end) const {
     end = begin + field.bytes();
     return field;
   };
-  const Shape each = {rows_, context_};
+  const Shape each = {rows_, context_}, asked = {rows_, fields_.losses(context_)};
   const Dtype id = fields_.wide ? Dtype::u16 : Dtype::u8;
   Batch batch;
   batch.tokens = take(true, id, each);
-  batch.targets = take(fields_.targets, id, each);
-  batch.weights = take(fields_.weights, Dtype::f32, each);
-  batch.lengths = take(fields_.lengths, Dtype::i32, {rows_});
+  batch.targets = take(fields_.targets, id, asked);
+  batch.weights = take(fields_.weights, Dtype::f32, asked);
   batch.starts = take(fields_.starts, Dtype::u8, {rows_});
   return batch;
 }
@@ -79,7 +80,6 @@ void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, 
     write_ids(batch.tokens, begin, bytes, seq);
   }
   if (batch.weights.given()) std::fill_n(batch.weights.as<float>() + begin, seq, 1.0f);
-  if (batch.lengths.given()) batch.lengths.as<std::int32_t>()[row] = static_cast<std::int32_t>(seq);
   if (batch.starts.given()) batch.starts.as<std::uint8_t>()[row] = starts ? 1 : 0;
 }
 

@@ -21,23 +21,25 @@ inline constexpr std::int64_t all = 260;
 // reads the start vector instead.
 struct Batch {
   Tensor tokens;        // (rows, seq) u8 or u16
-  Tensor targets = {};  // like tokens
-  Tensor weights = {};  // (rows, seq) f32: of each position's loss; absent: 1
-  Tensor lengths = {};  // (rows) i32: positions of the row that are not padding; absent: all
+  Tensor targets = {};  // (rows, asked), of the type of tokens; asked is seq, unless BatchFields says otherwise
+  Tensor weights = {};  // (rows, asked) f32: of each loss; absent: 1
   Tensor starts = {};   // (rows) u8: 1 where the row does not continue that of the step before; absent: everywhere
 
   std::int64_t rows() const { return tokens.size(0); }
   const Tensor& predicted() const { return targets.given() ? targets : tokens; }
   // Rows [begin, end).
   Batch slice(std::int64_t begin, std::int64_t end) const;
-  // Every row cut into `sequences` of equal length. Only for tokens, targets and weights.
+  // Every row cut into `sequences` of equal length. Only for tokens, and targets and weights of every position.
   Batch cut(std::int64_t sequences) const;
 };
 
 // The fields that a model reads, and the width of its ids.
 struct BatchFields {
   bool wide = false;  // ids of 16 bits
-  bool targets = false, weights = false, lengths = false, starts = false;
+  bool targets = false, weights = false, starts = false;
+  std::int64_t asked = 0;  // targets, weights and losses of a row, as of one class or of groups; 0: one per position
+
+  std::int64_t losses(std::int64_t positions) const { return asked > 0 ? asked : positions; }  // of a row
 };
 
 // A batch's fields one after another in one block of memory, which is filled, read ahead and sent to the device as a
@@ -57,7 +59,7 @@ class BatchLayout {
 };
 
 // Host rows of any fields that predict every byte from those before it. Row `row` predicts `bytes` (seq); `before` is
-// the byte that precedes them, which is not read if the row starts a stream. Weights become 1, and the row is full.
+// the byte that precedes them, which is not read if the row starts a stream. Weights become 1.
 void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, std::uint8_t before, bool starts);
 
 }  // namespace longstride

@@ -53,16 +53,7 @@ bool check_heads(SettingsChecker& check, const std::vector<MixerEntry>& entries,
 
 }  // namespace
 
-void MixerItem::visit(SettingsVisitor& v) {
-  Choices<std::size_t> kinds;
-  for (const MixerKind& kind : mixer_kinds()) kinds.emplace_back(kind()->kind(), kinds.size());
-  std::size_t kind = 0;
-  while (kinds[kind].first != config_->kind()) ++kind;
-  const std::size_t before = kind;
-  v.choice("kind", kind, Need::required, kinds);
-  if (kind != before) config_ = mixer_kinds()[kind]();
-  config_->visit(v);
-}
+void MixerItem::visit(SettingsVisitor& v) { visit_kind(v, mixer_kinds(), config_, Need::required); }
 
 void visit_mixers(SettingsVisitor& v, const std::string& key, std::vector<MixerEntry>& entries) {
   std::vector<std::size_t> sizes;

@@ -44,8 +44,8 @@ class Model {
   // The fields that it reads: by default tokens, and if it has states, targets and starts.
   virtual BatchFields fields() const;
 
-  // The loss -log p(x_i | x_<i) in nats at every position, multiplied by its weight: batch (batch, seq), losses (batch,
-  // seq) of the exact type, seq <= context(). No dropout.
+  // Losses of what the rows ask, in nats, each multiplied by its weight: batch (batch, seq), seq <= context(), losses
+  // (batch, fields().losses(seq)) of the exact type; of the next byte -log p(x_i | x_<i). No dropout.
   virtual void losses(Context& ctx, const Batch& batch, const Tensor& losses) const = 0;
   // The same with dropout; also adds scale * d(sum of losses) to every parameter's gradient, and the auxiliary losses
   // and their gradients as Context::auxiliary tells.

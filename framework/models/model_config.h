@@ -4,8 +4,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "framework/core/objective.h"
 #include "framework/core/settings/checker.h"
 #include "framework/core/settings/visitor.h"
 #include "framework/models/model.h"
@@ -41,9 +43,12 @@ struct EvaluatedMemory {
 struct ModelConfig {
   std::int64_t context = 0;  // longest sequence; this and the geometry come from the data
   Geometry geometry;
+  std::shared_ptr<const Objective> objective;  // the recipe's, one that it answers; null: the next byte
 
   virtual ~ModelConfig() = default;
   virtual const char* kind() const = 0;  // `model.kind` in recipes
+  // Tells which kinds of objective the model can answer.
+  virtual bool answers(std::string_view objective) const { return objective == "next_byte"; }
   virtual std::unique_ptr<Model> make_model() const = 0;
 
   // Every key of `model:` but `kind`.

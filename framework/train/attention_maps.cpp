@@ -8,8 +8,9 @@ namespace {
 
 class Reader {
  public:
-  Reader(const Model& model, const std::vector<std::uint8_t>& windows)
+  Reader(const Model& model, const Objective& objective, const std::vector<std::uint8_t>& windows)
       : model_(model),
+        objective_(objective),
         windows_(windows),
         layout_(model.fields(), 1, model.context()),
         block_(layout_.bytes()),
@@ -30,7 +31,7 @@ class Reader {
         required<MixesPositions>(model_, "show what it attends to").visit_attention(ctx, batch_, queries, visit);
       } else {
         Scratch inner(ctx);
-        model_.losses(ctx, batch_, inner.tensor({1, model_.context()}, ctx.exact));
+        model_.losses(ctx, batch_, inner.tensor({1, model_.fields().losses(model_.context())}, ctx.exact));
         ops::keep_states(ctx, ctx.state);
         if (done && !ctx.planning()) done(window + 1);
       }
@@ -41,10 +42,11 @@ class Reader {
  private:
   void fill(std::int64_t window) {
     const std::uint8_t* bytes = windows_.data() + window * model_.context();
-    write_row(batch_, 0, bytes, window > 0 ? bytes[-1] : std::uint8_t{0}, window == 0);
+    objective_.write(batch_, 0, {bytes, window > 0 ? bytes[-1] : std::uint8_t{0}, window == 0}, {0, window});
   }
 
   const Model& model_;
+  const Objective& objective_;
   const std::vector<std::uint8_t>& windows_;
   BatchLayout layout_;
   std::vector<std::byte> block_;
@@ -61,10 +63,10 @@ std::int64_t windows_that_matter(const Model& model) {
   return look_back(*mixes).before_segment / model.context() + 1;
 }
 
-void show_attention(const Model& model, const std::vector<std::uint8_t>& windows,
+void show_attention(const Model& model, const Objective& objective, const std::vector<std::uint8_t>& windows,
                     const std::vector<std::int64_t>& queries, const MixesPositions::AttentionVisitor& visit,
                     const std::function<void(std::int64_t)>& read) {
-  Reader reader(model, windows);
+  Reader reader(model, objective, windows);
   LONGSTRIDE_CHECK(reader.count() > 0 && std::ssize(windows) % model.context() == 0, "{} bytes for windows of {}",
                    windows.size(), model.context());
   Arena counting;

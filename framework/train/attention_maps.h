@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "framework/core/objective.h"
 #include "framework/models/mixes_positions.h"
 #include "framework/models/model.h"
 
@@ -15,7 +16,7 @@ std::int64_t windows_that_matter(const Model& model);
 
 // Reads windows of the model's context, the last of which is shown; a stream starts with the first. On the CPU, in
 // memory of its own. `read`, if given, is called with the number of windows read so far.
-void show_attention(const Model& model, const std::vector<std::uint8_t>& windows,
+void show_attention(const Model& model, const Objective& objective, const std::vector<std::uint8_t>& windows,
                     const std::vector<std::int64_t>& queries, const MixesPositions::AttentionVisitor& visit,
                     const std::function<void(std::int64_t)>& read = {});
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
-#include <numbers>
 #include <optional>
 #include <thread>
 
@@ -50,6 +49,12 @@ class WaitedForSequences : public SequenceSet {
   const std::string& path_;
 };
 
+Scalars by_key(const std::vector<Figure>& figures) {
+  Scalars scalars;
+  for (const Figure& figure : figures) scalars.emplace_back(figure.key(), figure.value);
+  return scalars;
+}
+
 class Trainer {
  public:
   explicit Trainer(const TrainerSetup& setup);
@@ -66,7 +71,7 @@ class Trainer {
   void read_step();
   void refuse_divergence();
   void report();
-  void show(double bits_per_byte, double seconds, std::int64_t since_step);
+  void show(double loss, double seconds, std::int64_t since_step);
   void show_first_step();
   // Bytes that this process has trained on after optimizer step `step`.
   std::int64_t tokens_since(std::int64_t step) const;
@@ -197,8 +202,9 @@ void Trainer::refuse_divergence() {
   else if (!scaled() && (!std::isfinite(last_.loss) || scalars.finite == 0))
     what = fmt::format("the {} of step {} is not finite", std::isfinite(last_.loss) ? "gradient" : "loss", read_);
   else if (high_reports_ >= diverged_reports)
-    what = fmt::format("training has diverged: step {} has {:.6g} bits per byte, but guessing has 8", read_,
-                       last_.loss / std::numbers::ln2);
+    what = fmt::format("training has diverged: step {} has {:.6g} {}, but guessing has {:.4g}", read_,
+                       setup_.objective->shown_of_loss(last_.loss).value,
+                       setup_.objective->shown_of_loss(last_.loss).shown_unit(), setup_.objective->guess());
   if (what.empty()) return;
   writer_->finish();  // all ranks reach this point; what is being saved is from a good step
   throw TrainingDiverged(fmt::format("{}; {}. Lower train.lr or {}", what, writer_->last_saved(),
@@ -237,16 +243,16 @@ void Trainer::end_without_metrics() {
 
 void Trainer::report() {
   read_step();
-  const double bits = last_.loss / std::numbers::ln2;
-  high_reports_ = bits > diverged_bits_per_byte ? high_reports_ + 1 : 0;
+  const Objective& objective = *setup_.objective;
+  const bool high = objective.shown_of_loss(last_.loss).value > diverged_guesses * objective.guess();
+  high_reports_ = high ? high_reports_ + 1 : 0;
   refuse_divergence();
   if (!first_rank()) return;
   const double seconds = seconds_since(interval_begin_);
   const double rate = static_cast<double>(tokens_since(interval_step_)) / seconds;
   StepMetrics metrics;
   metrics.step = step_.step();
-  metrics.loss = last_.loss;
-  metrics.bits_per_byte = bits;
+  metrics.figures = by_key(objective.figures_of_loss(last_.loss));
   metrics.lr = last_.scalars.learning_rate;
   metrics.grad_norm = last_.scalars.gradient_norm;
   metrics.tokens_per_second = rate;
@@ -261,27 +267,30 @@ void Trainer::report() {
     metrics.skipped = last_.scalars.skipped_in_row;
   }
   keep_metrics([&] { metrics_->write(metrics); });
-  show(metrics.mean_loss / std::numbers::ln2, seconds, interval_step_);
+  show(metrics.mean_loss, seconds, interval_step_);
   interval_begin_ = Clock::now();
   interval_step_ = step_.step();
 }
 
 // A person reads the mean loss, like the curve in metrics.
-void Trainer::show(double bits_per_byte, double seconds, std::int64_t since_step) {
+void Trainer::show(double loss, double seconds, std::int64_t since_step) {
   const double rate = static_cast<double>(tokens_since(since_step)) / seconds;
   const std::int64_t context = setup_.model->context(), steps = setup_.config.steps;
   const std::int64_t left =
       positions_before(setup_.config, steps, context) - positions_before(setup_.config, step_.step(), context);
   // A forward pass alone takes about a third of a step.
   time_left_.guess(TimeLeft::evaluation, static_cast<double>(evaluated_positions_) / (3 * rate));
-  progress_->update({step_.step(), steps, bits_per_byte, rate, utilisation(rate),
-                     static_cast<double>(left) / rate + time_left_.from(step_.step())});
+  const Figure figure = setup_.objective->shown_of_loss(loss);
+  std::string unit = figure.shown_unit();
+  if (const std::size_t per = unit.find(" per "); per != std::string::npos) unit.replace(per, 5, "/");
+  progress_->update({step_.step(), steps, figure.value, rate, utilisation(rate),
+                     static_cast<double>(left) / rate + time_left_.from(step_.step()), unit});
 }
 
 // Long before the first report, if steps are long.
 void Trainer::show_first_step() {
   read_step();
-  if (first_rank()) show(last_.loss / std::numbers::ln2, seconds_since(interval_begin_), interval_step_);
+  if (first_rank()) show(last_.loss, seconds_since(interval_begin_), interval_step_);
 }
 
 const std::uint8_t* Trainer::next_rows(Prefetcher& prefetcher) const {
@@ -306,17 +315,16 @@ bool Trainer::evaluate_now() {
   Context ctx = step_.context().without_fp8();
   const WaitedForSequences sequences(*setup_.validation, setup_.data_path);
   const EvaluationResult result =
-      evaluate(*setup_.model, ctx, sequences, config, *setup_.comm, working, stop_requested);
+      evaluate(*setup_.model, *setup_.objective, ctx, sequences, config, *setup_.comm, working, stop_requested);
   if (result.abandoned) return false;
   evaluated_ = step_.step();
   valid_ = result;
-  if (first_rank() && result.bytes > 0) {
-    const EvaluationMetrics metrics{step_.step(),           "valid",      result.loss(),
-                                    result.bits_per_byte(), result.bytes, seconds_since(begin)};
+  if (first_rank() && !result.figures.empty()) {
+    const EvaluationMetrics metrics{step_.step(), "valid", by_key(result.figures), result.bytes, seconds_since(begin)};
     keep_metrics([&] { metrics_->write(metrics); });
     progress_->finish();
-    spdlog::info("step {}: valid {:.4f} bits per byte over {} bytes", step_.step(), result.bits_per_byte(),
-                 result.bytes);
+    const Figure shown = setup_.objective->shown_of(result.scored);
+    spdlog::info("step {}: valid {:.4f} {} over {} bytes", step_.step(), shown.value, shown.shown_unit(), result.bytes);
   }
   return true;
 }
@@ -374,8 +382,9 @@ void Trainer::save() {
   state.began_from = setup_.began_from;
   state.run_id = setup_.run_id;
   state.steps_of_stream = steps_of_stream();
-  if (evaluated_ == step_.step() && valid_.bytes > 0 && std::isfinite(valid_.loss())) {
-    state.valid_loss = valid_.loss();
+  if (evaluated_ == step_.step() && !valid_.figures.empty() && std::isfinite(valid_.figures.front().value)) {
+    const Figure& first = valid_.figures.front();
+    state.valid_loss = first.lower_is_better ? first.value : -first.value;
     state.valid_bytes = valid_.bytes;
   }
   if (first_rank()) keep_metrics([&] { metrics_->flush(); });  // before the checkpoint, in case of a power failure

@@ -26,6 +26,7 @@ using KeepSamples = std::function<std::vector<Media>(std::int64_t step, const Sa
 struct TrainerSetup {
   Model* model = nullptr;
   const BatchSource* data = nullptr;
+  const Objective* objective = nullptr;     // what the rows of `data` ask
   const SequenceSet* validation = nullptr;  // absent: no evaluation during training
   Communicator* comm = nullptr;
   Watchdog* watchdog = nullptr;  // null: no watchdog
@@ -52,15 +53,15 @@ class TrainingDiverged : public UserError {
   using UserError::UserError;
 };
 inline constexpr int diverged_exit_code = 3;
-// Training has diverged when `diverged_reports` consecutive reports exceed this loss. Guessing has 8 bits per byte;
-// training may recover from a learning rate that is too high for a while.
-inline constexpr double diverged_bits_per_byte = 64;
+// Training has diverged when `diverged_reports` consecutive reports exceed this multiple of what guessing has, such as
+// 8 bits per byte; training may recover from a learning rate that is too high for a while.
+inline constexpr double diverged_guesses = 8;
 inline constexpr int diverged_reports = 3;
 
 struct TrainingOutcome {
   std::int64_t step = 0;       // steps done
   bool stopped = false;        // by a signal, after saving
-  std::optional<double> loss;  // the last step's, nats; nothing if there was none left to take
+  std::optional<double> loss;  // mean of the last step, nats; nothing if there was none left to take
 };
 
 // Trains until config.steps, or until SIGTERM, SIGINT, SIGUSR1 or SIGHUP requests a checkpoint at the next step

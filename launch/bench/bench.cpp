@@ -195,7 +195,7 @@ void run_bench(const BenchOptions& o, Session& session) {
           : Ceilings{};
   const std::size_t free_before = device == Device::cuda ? device_info().free_bytes : 0;
   Bench b{o, recipe, *model, *session.comm, {*model, recipe.train, *session.comm, device}, {}, {}};
-  b.rows = random_rows(b.step.state().layout());
+  b.rows = random_rows(b.step.state().layout(), *recipe.objective);
   b.step.start();
   if (device == Device::cuda)
     time_on_gpu(b);

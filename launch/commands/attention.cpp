@@ -239,10 +239,10 @@ class MapDrawing {
   nlohmann::ordered_json made_ = nlohmann::ordered_json::array(), sheets_ = nlohmann::ordered_json::array();
 };
 
-void draw_layers(Model& model, MapDrawing& drawing) {
+void draw_layers(const LoadedRun& run, MapDrawing& drawing) {
   CounterLine line("layer", false);
   show_attention(
-      model, drawing.input().windows, drawing.queries(),
+      *run.model, *run.recipe.objective, drawing.input().windows, drawing.queries(),
       [&](std::int64_t layer, const MixesPositions::Probabilities& probabilities) {
         drawing.draw(layer, probabilities);
         line.update(layer + 1, drawing.layers());
@@ -261,7 +261,7 @@ void run_attention(AttentionOptions& o, Session& session) {
   if (o.output == own || is_same_place(o.output, own)) folder_inside(o.run, "attention");
   MapDrawing drawing(o, run, shown);
   const NewFolders made = make_output_folder(o.output, o.replace || is_same_place(o.output, own), {});
-  draw_layers(*run.model, drawing);
+  draw_layers(run, drawing);
   drawing.write_index(run.step);
   if (is_same_place(o.output, own)) remove_older_files(o.output, {"layer-"}, drawing.files());
   if (o.json)

@@ -1,4 +1,4 @@
-// longstride eval RUN: bits per byte of a split of the data, with the newest whole checkpoint.
+// longstride eval RUN: the figures of a split of the data, such as bits per byte, with the newest whole checkpoint.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -7,12 +7,15 @@
 #include <nlohmann/json.hpp>
 
 #include "datasets/dataset.h"
+#include "datasets/formats/npy.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
 #include "launch/console/json_output.h"
+#include "launch/console/output.h"
 #include "launch/report/run_history.h"
 #include "launch/run/evaluate_run.h"
 #include "launch/run/same_on_ranks.h"
@@ -23,7 +26,8 @@ namespace {
 struct EvalOptions {
   std::string run;
   std::string checkpoint = "last", weights = "automatic";
-  bool json = false;
+  std::string losses;  // file for every loss; empty: none
+  bool json = false, replace = false;
   EvaluateRequest request;
   DeviceOption device;
 };
@@ -40,6 +44,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
   const std::int64_t context = run.recipe.data.context, min_context = o.request.min_context;
   const EvaluatedMemory memory = memory_in_effect(run, o.request);
   const std::string& data = o.request.data.empty() ? run.recipe.data.path : o.request.data;
+  const Figure shown = run.recipe.objective->shown_of(result.scored);
   if (o.json) {
     nlohmann::ordered_json out = {{"run", o.run},
                                   {"step", run.step},
@@ -48,22 +53,26 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
                                   {"context", context},
                                   {"min_context", min_context},
                                   {"weights", run.weights_name()},
-                                  {"bytes", result.bytes},
-                                  {"loss", result.loss()},
-                                  {"bits_per_byte", result.bits_per_byte()},
-                                  {"standard_error", nullptr}};
-    if (result.standard_error) out["standard_error"] = *result.standard_error;
+                                  {"bytes", result.bytes}};
+    for (const Figure& figure : result.figures) out[figure.key()] = figure.value;
+    out["standard_error"] = nullptr;
+    if (shown.error) out["standard_error"] = *shown.error;
     if (*run.other_weights() != '\0') out["other_weights"] = run.other_weights();
     add(out, memory);
     if (result.streams > 0) out["streams"] = result.streams;
     return print_json(out);
   }
-  fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}{}: {:.4f}{} bits per byte ({:.5f} nats)\n",
-             printable(data), o.request.split, result.bytes, run.step, run.weights_text(), context,
+  std::string others;
+  for (const Figure& figure : result.figures)
+    if (figure.name != shown.name)
+      others += fmt::format("{}{:.5f} {}", others.empty() ? " (" : ", ", figure.value, figure.shown_unit());
+  if (!others.empty()) others += ")";
+  fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}{}: {:.4f}{} {}{}\n", printable(data), o.request.split,
+             result.bytes, run.step, run.weights_text(), context,
              min_context > 0 ? fmt::format(" (at least {})", min_context) : "",
-             memory.given() ? ", memory " + text_of(memory) : "", result.bits_per_byte(),
-             o.request.spread && result.standard_error ? fmt::format(" +- {:.4f}", *result.standard_error) : "",
-             result.loss());
+             memory.given() ? ", memory " + text_of(memory) : "", shown.value,
+             o.request.spread && shown.error ? fmt::format(" +- {:.4f}", *shown.error) : "", shown.shown_unit(),
+             others);
 }
 
 // A run that cannot be written to, such as another user's, can still be evaluated.
@@ -81,23 +90,40 @@ void keep(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& re
   kept.memory = memory_in_effect(run, request);
   kept.streams = result.streams;
   kept.bytes = result.bytes;
-  kept.bits_per_byte = result.bits_per_byte();
+  kept.figure = run.recipe.objective->shown_of(result.scored).value;
   try {
     kept.sha256 = Dataset::open(kept.data)->stored_sha256(kept.split);
-    keep_evaluation(o.run, kept);
+    keep_evaluation(o.run, kept, *run.recipe.objective);
   } catch (const UserError& error) {
     spdlog::warn("the score is not kept in the run: {}", error.what());
   }
 }
 
+void check_losses(const EvalOptions& o, const LoadedRun& run) {
+  const std::string& data = o.request.data.empty() ? run.recipe.data.path : o.request.data;
+  check_ending(o.losses, ".npy", "losses are written for NumPy", "--losses");
+  check_output_file(o.losses, o.replace, {data}, "--losses");
+  check_json_output(o.json, o.losses);
+}
+
+void write_losses(const EvalOptions& o, const EvaluationResult& result) {
+  const std::int64_t columns = std::ssize(result.losses) / result.windows;
+  write_npy(o.losses, result.losses, columns);
+  if (!o.json)
+    print_written(o.losses, fmt::format("losses of {} windows, {} each", thousands(result.windows), columns));
+}
+
 void run_eval(EvalOptions& o, const CLI::App& command, Session& session) {
   check_same_on_ranks(given_options(command, {"--data", "--json"}), *session.comm);
+  o.request.keep_losses = !o.losses.empty();
   o.request.device = chosen_device(o.device, *session.comm);
   o.request.quiet = o.json;
   const LoadedRun run = load_run_on_ranks(o.run, o.weights, parse_checkpoint_choice(o.checkpoint), *session.comm);
+  if (o.request.keep_losses && session.comm->rank() == 0) check_losses(o, run);
   const EvaluationResult result = evaluate_run(run, o.request, session);
   if (session.comm->rank() != 0) return;
   report(o, run, result);
+  if (o.request.keep_losses) write_losses(o, result);
   keep(o, run, result);
 }
 
@@ -139,6 +165,10 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_flag("--spread", o->request.spread,
                  "with --windows: spread evenly over the split, with the standard error of the estimate")
       ->needs(windows);
+  CLI::Option* losses = eval->add_option("--losses", o->losses,
+                                         "NumPy file for every loss, in nats: float32, a row per window; NaN where a "
+                                         "window scores nothing");
+  eval->add_flag("--force", o->replace, "replace the file named with --losses")->needs(losses);
   add_device_option(*eval, o->device);
   add_json_option(*eval, o->json);
   eval->callback([o, eval, &session] { run_eval(*o, *eval, session); });

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <numbers>
 #include <optional>
 
 #include "framework/core/errors.h"
@@ -54,11 +53,15 @@ void run_train(const TrainOptions& o, Session& session) {
     spdlog::info("{}: has done all of its {}; to train it further, add --resume-changed --set train.steps={}",
                  request.run, counted(outcome.step, "step"), 2 * outcome.step);
   if (!o.json) return;
-  nlohmann::ordered_json out = {{"run", request.run},         {"recipe", request.recipe.name},
-                                {"step", outcome.step},       {"steps", request.recipe.train.steps},
-                                {"stopped", outcome.stopped}, {"loss", nullptr},
-                                {"bits_per_byte", nullptr}};
-  if (outcome.loss) out.update({{"loss", *outcome.loss}, {"bits_per_byte", *outcome.loss / std::numbers::ln2}});
+  nlohmann::ordered_json out = {{"run", request.run},
+                                {"recipe", request.recipe.name},
+                                {"step", outcome.step},
+                                {"steps", request.recipe.train.steps},
+                                {"stopped", outcome.stopped}};
+  for (const Figure& figure : request.recipe.objective->figures_of_loss(outcome.loss.value_or(0))) {
+    out[figure.key()] = nullptr;
+    if (outcome.loss) out[figure.key()] = figure.value;
+  }
   print_json(out);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "datasets/data_config.h"
+#include "datasets/objectives/kinds.h"
 #include "framework/models/registry.h"
 #include "framework/train/train_config.h"
 
@@ -30,7 +31,9 @@ struct Recipe {
   // Settings the paper does not give, by key ("train.lr"), each with the reason for the value chosen.
   std::vector<std::pair<std::string, std::string>> unpublished;
   DataConfig data;
-  std::shared_ptr<ModelConfig> model = model_kinds().front()();  // any kind; copies share it, and only reading fills it
+  // Copies share them, and only reading fills them. The model has the objective too.
+  std::shared_ptr<Objective> objective = objective_kinds().front()();
+  std::shared_ptr<ModelConfig> model = model_kinds().front()();
   TrainConfig train;
   std::string resolved;  // the whole recipe as YAML, every key written out; what a run directory keeps
 };

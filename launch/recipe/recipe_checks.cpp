@@ -1,5 +1,7 @@
 #include "launch/recipe/recipe_checks.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +10,8 @@
 namespace longstride {
 namespace {
 
-void fill_from_data(RecipeChecker& check, Recipe& r) {
+void fill_model(RecipeChecker& check, Recipe& r) {
+  r.model->objective = r.objective;
   if (!check.none_in({"data.context"})) return;
   r.model->context = r.data.context;
   for (Stage& stage : r.train.stages)
@@ -190,6 +193,33 @@ void check_order(RecipeChecker& check, const Recipe& r) {
                  "parallel.sequence_ranks is {}, but this model remembers whole rows; set it to 1", ranks);
 }
 
+// Ranks of a sequence divide its positions, and stages that cut rows make several of one.
+void check_objective(RecipeChecker& check, const Recipe& r) {
+  if (!check.none_in({"objective", "model"})) return;
+  const char* kind = r.objective->kind();
+  if (!r.model->answers(kind)) {
+    std::vector<std::string> answered;
+    for (const ObjectiveKind& make : objective_kinds())
+      if (const auto other = make(); r.model->answers(other->kind())) answered.emplace_back(other->kind());
+    return check.refuse("objective.kind", "objective.kind is {}, but must be {}, which model.kind {} can answer", kind,
+                        fmt::join(answered, " or "), r.model->kind());
+  }
+  const BatchFields asked = r.objective->fields();
+  const std::int64_t ranks = r.train.parallel.sequence_ranks;
+  if (check.none_in({"parallel.sequence_ranks"}) && ranks > 1 && (asked.targets || asked.weights))
+    check.refuse("parallel.sequence_ranks",
+                 "parallel.sequence_ranks is {}, but must be 1 with objective.kind {}, whose rows cannot be divided",
+                 ranks, kind);
+  const auto cuts = [](const StageSteps& steps) { return steps.shape.sequences > 1; };
+  if (asked.asked > 0 && check.none_in({"train.stages", "data.context"}) &&
+      std::ranges::any_of(stretches(r.train, r.data.context), cuts))
+    check.refuse(
+        "train.stages",
+        "train.stages cuts rows into shorter sequences, but objective.kind {} asks whole rows; give such stages "
+        "a global_batch of their own",
+        kind);
+}
+
 void check_name(RecipeChecker& check, const std::string& name) {
   if (check.none_in({"name"}) && (name.find_first_of("/\\\n\t\r") != std::string::npos || name.front() == '.'))
     check.refuse("name", "name is '{}', but must be usable as a directory name: no slashes, no leading dot",
@@ -220,12 +250,13 @@ void check_recipe(const Setting& root, Recipe& recipe, RecipeMistakes& mistakes)
   RecipeChecker check(root, mistakes);
   check_name(check, recipe.name);
   check_reproduces(check, recipe.reproduces);
-  fill_from_data(check, recipe);
+  fill_model(check, recipe);
   fill_from_optimizer(check, recipe.train);
   recipe.model->check(check, recipe.train.parallel.sequence_ranks);
   check_batch(check, recipe);
   check_parallel(check, recipe);
   check_stages(check, recipe);
+  check_objective(check, recipe);
   check_products(check, recipe);
   check_order(check, recipe);
 }

@@ -40,18 +40,6 @@ void visit_data(SettingsVisitor& v, DataConfig& c) {
            Choices<DataOrder>{{"windows", DataOrder::windows}, {"streams", DataOrder::streams}});
 }
 
-// The kind comes first, because it determines the other keys.
-void visit_model(SettingsVisitor& v, std::shared_ptr<ModelConfig>& c) {
-  Choices<std::size_t> kinds;
-  for (const ModelKind& kind : model_kinds()) kinds.emplace_back(kind()->kind(), kinds.size());
-  std::size_t kind = 0;
-  while (kinds[kind].first != c->kind()) ++kind;
-  const std::size_t before = kind;
-  v.choice("kind", kind, Need::required, kinds, models_of_kinds());
-  if (kind != before) c = model_kinds()[kind]();
-  c->visit(v);
-}
-
 void visit_stage(SettingsVisitor& v, Stage& c) {
   v.field("until", c.until, Need::required, sizes::steps);
   v.field("context", c.context, Need::optional, ranges::positions);
@@ -151,7 +139,11 @@ void visit_recipe(SettingsVisitor& v, Recipe& r) {
   v.section("reproduces", Need::optional, r.reproduces.given(), [&] { visit_reproduces(v, r.reproduces); });
   v.reasons("unpublished", r.unpublished);
   v.section("data", Need::required, true, [&] { visit_data(v, r.data); });
-  v.section("model", Need::required, true, [&] { visit_model(v, r.model); });
+  const bool asks_default = std::string_view(r.objective->kind()) == default_objective().kind();
+  v.section("objective", Need::optional, !asks_default,
+            [&] { visit_kind(v, objective_kinds(), r.objective, Need::optional); });
+  v.section("model", Need::required, true,
+            [&] { visit_kind(v, model_kinds(), r.model, Need::required, models_of_kinds()); });
   v.section("train", Need::required, true, [&] { visit_train(v, r.train); });
   v.section("optimizer", Need::optional, true, [&] { visit_optimizer(v, r.train); });
   v.section("parallel", Need::optional, true, [&] { visit_parallel(v, r.train.parallel); });

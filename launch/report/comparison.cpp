@@ -1,6 +1,7 @@
 #include "launch/report/comparison.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -45,31 +46,50 @@ std::string key(std::size_t run, const std::string& name) {
   return fmt::format("<span class=\"key {}\">{}</span>", css_class(run), html_text(name));
 }
 
-// The lowest of a run's validation scores, and the newest.
-std::string validation(const RunHistory& history, bool lowest) {
-  if (history.evaluations.empty()) return "";
-  const auto less = [](const EvaluationPoint& a, const EvaluationPoint& b) {
-    return a.bits_per_byte < b.bits_per_byte;
+std::string text_of(const EvaluationPoint& point) {
+  return fmt::format("{:.4f} at {}", point.figure, thousands(point.step));
+}
+
+bool lower_is_better(const RunFacts& facts) { return facts.recipe.objective->shown_form().lower_is_better; }
+
+// The best of a run's validation scores.
+std::string best(const RunFacts& facts) {
+  const std::vector<EvaluationPoint>& all = facts.history.evaluations;
+  if (all.empty()) return "";
+  const auto better = [lower = lower_is_better(facts)](const EvaluationPoint& a, const EvaluationPoint& b) {
+    return lower ? a.figure < b.figure : a.figure > b.figure;
   };
-  const EvaluationPoint& point = lowest
-                                     ? *std::min_element(history.evaluations.begin(), history.evaluations.end(), less)
-                                     : history.evaluations.back();
-  return fmt::format("{:.4f} at {}", point.bits_per_byte, thousands(point.step));
+  return text_of(*std::min_element(all.begin(), all.end(), better));
+}
+
+// The name that a figure has in all runs, or its names: "bits per byte", "accuracy or bits per byte".
+std::string figure_name(const std::vector<RunFacts>& runs, const std::function<Figure(const Objective&)>& figure) {
+  std::set<std::string> names;
+  for (const RunFacts& facts : runs) names.insert(figure(*facts.recipe.objective).name);
+  return fmt::format("{}", fmt::join(names, " or "));
+}
+std::string scored(const std::vector<RunFacts>& runs) {
+  return figure_name(runs, [](const Objective& objective) { return objective.shown_form(); });
+}
+std::string trained(const std::vector<RunFacts>& runs) {
+  return figure_name(runs, [](const Objective& objective) { return objective.shown_of_loss(0); });
 }
 
 std::string results(const std::vector<RunFacts>& runs, const std::vector<std::string>& names) {
+  const bool lowest = std::ranges::all_of(runs, lower_is_better);
   std::string rows = row("th", {"run", "recipe", "parameters", "context", "step", "bytes seen", "passes",
-                                "valid, newest", "valid, lowest", "tokens/s", "device"});
+                                "valid, newest", lowest ? "valid, lowest" : "valid, best", "tokens/s", "device"});
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const RunFacts& facts = runs[i];
     const auto rate = facts.history.tokens_per_second();
-    rows += row("td", {key(i, names[i]), html_text(facts.recipe.name),
-                       in_millions(static_cast<double>(facts.model->parameters().count())),
-                       thousands(facts.recipe.data.context),
-                       thousands(facts.state.step) + " / " + thousands(facts.recipe.train.steps),
-                       rate_text(static_cast<double>(facts.state.tokens_seen)), facts.passes(),
-                       validation(facts.history, false), validation(facts.history, true), rate ? rate_text(*rate) : "",
-                       html_text(facts.history.device.empty() ? "the CPU" : facts.history.device)});
+    rows +=
+        row("td",
+            {key(i, names[i]), html_text(facts.recipe.name),
+             in_millions(static_cast<double>(facts.model->parameters().count())), thousands(facts.recipe.data.context),
+             thousands(facts.state.step) + " / " + thousands(facts.recipe.train.steps),
+             rate_text(static_cast<double>(facts.state.tokens_seen)), facts.passes(),
+             facts.history.evaluations.empty() ? "" : text_of(facts.history.evaluations.back()), best(facts),
+             rate ? rate_text(*rate) : "", html_text(facts.history.device.empty() ? "the CPU" : facts.history.device)});
   }
   return wide_table(rows);
 }
@@ -77,13 +97,13 @@ std::string results(const std::vector<RunFacts>& runs, const std::vector<std::st
 std::string scores(const std::vector<RunFacts>& runs, const std::vector<std::string>& names) {
   std::string rows;
   for (std::size_t i = 0; i < runs.size(); ++i)
-    for (const KeptEvaluation& e : kept_evaluations(runs[i].run))
+    for (const KeptEvaluation& e : kept_evaluations(runs[i].run, *runs[i].recipe.objective))
       rows += row("td", {key(i, names[i]), thousands(e.step), html_text(e.split),
                          html_text(std::filesystem::path(e.data).filename().string()),
                          e.min_context > 0 ? thousands(e.min_context) : "", memory_text(e), thousands(e.bytes),
-                         fmt::format("{:.4f}", e.bits_per_byte)});
+                         fmt::format("{:.4f}", e.figure)});
   if (rows.empty()) return "";
-  return wide_table(row("th", {"run", "step", "split", "data", "minimum context", "memory", "bytes", "bits per byte"}) +
+  return wide_table(row("th", {"run", "step", "split", "data", "minimum context", "memory", "bytes", scored(runs)}) +
                     rows);
 }
 
@@ -107,14 +127,13 @@ std::string curves(const std::vector<RunFacts>& runs, const std::vector<std::str
   };
   const auto of_evaluations = [](const RunHistory& history) {
     Points points;
-    for (const EvaluationPoint& p : history.evaluations)
-      points.emplace_back(static_cast<double>(p.step), p.bits_per_byte);
+    for (const EvaluationPoint& p : history.evaluations) points.emplace_back(static_cast<double>(p.step), p.figure);
     return points;
   };
   std::string legend = "<p>";
   for (std::size_t i = 0; i < runs.size(); ++i) legend += key(i, names[i]) + " ";
-  return legend + "</p>\n<div class=\"plots\">\n" + plot("bits per byte, valid", runs, names, of_evaluations, true) +
-         plot("bits per byte, training", runs, names, of_steps(&StepPoint::bits_per_byte), false) +
+  return legend + "</p>\n<div class=\"plots\">\n" + plot(scored(runs) + ", valid", runs, names, of_evaluations, true) +
+         plot(trained(runs) + ", training", runs, names, of_steps(&StepPoint::figure), false) +
          plot("tokens per second", runs, names, of_steps(&StepPoint::tokens_per_second), false) +
          plot("gradient norm", runs, names, of_steps(&StepPoint::grad_norm), false, true) +
          plot("learning rate", runs, names, of_steps(&StepPoint::lr), false) + "</div>\n";

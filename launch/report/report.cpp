@@ -104,6 +104,8 @@ class Report {
         history_(facts.history),
         spans_(facts.spans),
         passes_(facts.passes()),
+        scored_(facts.recipe.objective->shown_form().name),
+        trained_(facts.recipe.objective->shown_of_loss(0).name),
         tokens_before_([&facts](std::int64_t step) { return facts.tokens_before(step); }),
         media_(facts.run) {}
 
@@ -125,20 +127,20 @@ class Report {
   Model* model_;
   const RunHistory& history_;
   const RunSpans& spans_;
-  const std::string passes_;
+  const std::string passes_, scored_, trained_;  // names of the shown figures of evaluations and of steps
   RunHistory::TokensBefore tokens_before_;
   RunMedia media_;
 };
 
 std::string Report::headline() {
-  const auto card = [](const std::string& value, const char* what) {
+  const auto card = [](const std::string& value, const std::string& what) {
     return fmt::format("<div><b>{}</b><span>{}</span></div>\n", html_text(value), what);
   };
   std::string out = "<div class=\"cards\">\n";
   if (!history_.evaluations.empty())
-    out += card(fmt::format("{:.3f}", history_.evaluations.back().bits_per_byte), "bits per byte, valid");
+    out += card(fmt::format("{:.3f}", history_.evaluations.back().figure), scored_ + ", valid");
   else if (!history_.steps.empty())
-    out += card(fmt::format("{:.3f}", history_.steps.back().bits_per_byte), "bits per byte, training");
+    out += card(fmt::format("{:.3f}", history_.steps.back().figure), trained_ + ", training");
   out += card(in_millions(static_cast<double>(model_->parameters().count())), "parameters");
   out += card(thousands(state_.step) + " / " + thousands(recipe_.train.steps), "steps");
   out += card(rate_text(static_cast<double>(state_.tokens_seen)), "bytes seen");
@@ -152,16 +154,19 @@ std::string Report::curves() const {
   Series rate{"rate", "a", {}, false}, norm{"norm", "a", {}, false}, speed{"speed", "a", {}, false};
   for (const StepPoint& p : history_.steps) {
     const auto step = static_cast<double>(p.step);
-    training.points.emplace_back(step, p.bits_per_byte);
+    training.points.emplace_back(step, p.figure);
     rate.points.emplace_back(step, p.lr);
     norm.points.emplace_back(step, p.grad_norm);
     speed.points.emplace_back(step, p.tokens_per_second);
   }
   for (const EvaluationPoint& p : history_.evaluations)
-    valid.points.emplace_back(static_cast<double>(p.step), p.bits_per_byte);
-  return "<div class=\"plots\">\n" + line_plot("bits per byte by step", {training, valid}) +
-         line_plot("tokens per second", {speed}) + line_plot("gradient norm", {norm}, true) +
-         line_plot("learning rate", {rate}) + auxiliary_losses() + "</div>\n";
+    valid.points.emplace_back(static_cast<double>(p.step), p.figure);
+  const std::string losses =
+      scored_ == trained_ ? line_plot(scored_ + " by step", {training, valid})
+                          : line_plot(trained_ + " by step", {training}) + line_plot(scored_ + " by step", {valid});
+  return "<div class=\"plots\">\n" + losses + line_plot("tokens per second", {speed}) +
+         line_plot("gradient norm", {norm}, true) + line_plot("learning rate", {rate}) + auxiliary_losses() +
+         "</div>\n";
 }
 
 std::string Report::auxiliary_losses() const {
@@ -177,11 +182,11 @@ std::string Report::auxiliary_losses() const {
 
 std::string Report::scores() const {
   std::string rows;
-  for (const KeptEvaluation& e : kept_evaluations(run_))
-    rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.4f}</td></tr>\n",
-                        thousands(e.step), html_text(e.split), html_text(fs::path(e.data).filename().string()),
-                        e.min_context > 0 ? thousands(e.min_context) : "", memory_text(e), thousands(e.bytes),
-                        e.bits_per_byte);
+  for (const KeptEvaluation& e : kept_evaluations(run_, *recipe_.objective))
+    rows +=
+        fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.4f}</td></tr>\n",
+                    thousands(e.step), html_text(e.split), html_text(fs::path(e.data).filename().string()),
+                    e.min_context > 0 ? thousands(e.min_context) : "", memory_text(e), thousands(e.bytes), e.figure);
   std::string out;
   if (recipe_.reproduces.given())
     out += fmt::format("<p>The paper's figure, {}, {}: <b>{}</b> bits per byte.</p>\n",
@@ -190,8 +195,8 @@ std::string Report::scores() const {
   if (rows.empty()) return out;
   return out +
          "<div class=\"wide\"><table><tr><th>step</th><th>split</th><th>data</th><th>minimum context</th>"
-         "<th>memory</th><th>bytes</th><th>bits per byte</th></tr>\n" +
-         rows + "</table></div>\n";
+         "<th>memory</th><th>bytes</th><th>" +
+         scored_ + "</th></tr>\n" + rows + "</table></div>\n";
 }
 
 std::string Report::speed() const {

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <numbers>
 #include <set>
 
 #include "framework/core/errors.h"
@@ -70,11 +69,6 @@ void for_each_object(const std::string& run, const char* name, const std::functi
   });
   if (foreign > 0)
     spdlog::warn("{}:{}: is too long for a line of this file; it is left out with all that follows", path, foreign);
-}
-
-// Lines of earlier versions have no mean.
-double mean_bits(const Line& step) {
-  return step.has_number("mean_loss") ? step.number("mean_loss") / std::numbers::ln2 : step.number("bits_per_byte");
 }
 
 constexpr const char *metrics_file = "metrics.jsonl", *evaluations_file = "evaluations.jsonl";
@@ -141,7 +135,9 @@ std::optional<double> RunHistory::tokens_per_second() const {
   return median(std::move(rates));
 }
 
-RunHistory read_history(const std::string& run) {
+// Lines of steps in earlier versions have no mean.
+RunHistory read_history(const std::string& run, const Objective& objective) {
+  const std::string of_split = objective.shown_form().key(), of_step = objective.shown_of_loss(0).key();
   RunHistory history;
   Curve steps(history.steps);
   Curve evaluations(history.evaluations);
@@ -154,9 +150,12 @@ RunHistory read_history(const std::string& run) {
     if (line.has("planned_bytes")) history.planned_bytes = line.whole("planned_bytes");
     if (line.has("used_bytes")) history.used_bytes = line.whole("used_bytes");
     history.host_peak_bytes = std::max(history.host_peak_bytes, line.whole("host_peak_bytes"));
-    if (!line.has_number("bits_per_byte")) return;
-    if (line.has("split")) return evaluations.add({line.whole("step"), line.number("bits_per_byte")});
-    StepPoint point{line.whole("step"), mean_bits(line), line.number("lr"), line.number("grad_norm"),
+    const std::string& key = line.has("split") ? of_split : of_step;
+    if (!line.has_number(key.c_str())) return;
+    double figure = line.number(key.c_str());
+    if (line.has("split")) return evaluations.add({line.whole("step"), figure});
+    if (line.has_number("mean_loss")) figure = objective.shown_of_loss(line.number("mean_loss")).value;
+    StepPoint point{line.whole("step"), figure, line.number("lr"), line.number("grad_norm"),
                     std::min(line.number("tokens_per_second"), 1e18)};
     read_auxiliary(line, losses, point);
     steps.add(std::move(point));
@@ -164,14 +163,15 @@ RunHistory read_history(const std::string& run) {
   return history;
 }
 
-std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
+std::vector<KeptEvaluation> kept_evaluations(const std::string& run, const Objective& objective) {
+  const std::string key = objective.shown_form().key();
   std::vector<KeptEvaluation> kept;
   for_each_object(run, evaluations_file, [&](const Line& line) {
     if (kept.size() == most_points)
       throw user_error("{}/{}: has more than {} scores; move the file away", run, evaluations_file, most_points);
     kept.push_back(
         {line.whole("step"), line.text("split"), line.text("data"), line.text("weights"), line.text("sha256"),
-         line.whole("min_context"), line.whole("max_windows"), line.whole("bytes"), line.number("bits_per_byte"),
+         line.whole("min_context"), line.whole("max_windows"), line.whole("bytes"), line.number(key.c_str()),
          line.whole("windows"), line.has("spread") && line.at("spread") == true,
          EvaluatedMemory{line.optional_whole("memory"), line.optional_whole("clamp"), line.optional_whole("compressed"),
                          line.has("same_length") && line.at("same_length") == true},
@@ -197,9 +197,9 @@ std::string memory_text(const KeptEvaluation& evaluation) {
   return text;
 }
 
-void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
-  for (const KeptEvaluation& kept : kept_evaluations(run))
-    if (kept.same_question(e) && kept.sha256 == e.sha256 && kept.bits_per_byte == e.bits_per_byte) return;
+void keep_evaluation(const std::string& run, const KeptEvaluation& e, const Objective& objective) {
+  for (const KeptEvaluation& kept : kept_evaluations(run, objective))
+    if (kept.same_question(e) && kept.sha256 == e.sha256 && kept.figure == e.figure) return;
   const std::string path = inside(run, evaluations_file);
   char last = '\n';
   if (std::filesystem::exists(path))
@@ -215,7 +215,7 @@ void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
                                  {"windows", e.windows},
                                  {"spread", e.spread},
                                  {"bytes", e.bytes},
-                                 {"bits_per_byte", e.bits_per_byte}};
+                                 {objective.shown_form().key(), e.figure}};
   if (e.memory.length) line["memory"] = *e.memory.length;
   if (e.memory.compressed) line["compressed"] = *e.memory.compressed;
   if (e.memory.clamp) line["clamp"] = *e.memory.clamp;

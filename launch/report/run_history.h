@@ -7,20 +7,21 @@
 #include <utility>
 #include <vector>
 
+#include "datasets/objectives/kinds.h"
 #include "framework/models/model_config.h"
 
 namespace longstride {
 
 struct StepPoint {
   std::int64_t step = 0;
-  double bits_per_byte = 0;  // mean over the steps since the previous line; of this step where lines lack the mean
+  double figure = 0;  // shown one; mean over the steps since the previous line, of this step where lines lack the mean
   double lr = 0, grad_norm = 0, tokens_per_second = 0;
   std::vector<std::pair<std::string, double>> auxiliary = {};  // losses by name
 };
 
 struct EvaluationPoint {
   std::int64_t step = 0;
-  double bits_per_byte = 0;
+  double figure = 0;  // shown one
 };
 
 struct RunHistory {
@@ -40,7 +41,8 @@ struct RunHistory {
 
 // Lines that are cut short or not ours are skipped; a run without metrics has an empty history. Of more than 65,536
 // steps every second, fourth ... is kept. UserError for a line with a step or a size that is no whole number.
-RunHistory read_history(const std::string& run);
+// The figures are those that the objective shows.
+RunHistory read_history(const std::string& run, const Objective& objective = default_objective());
 
 // A figure that takes long to compute, so RUN/evaluations.jsonl keeps it: what `eval` and `reproduce` have scored.
 struct KeptEvaluation {
@@ -48,8 +50,8 @@ struct KeptEvaluation {
   std::string split, data, weights;                          // data: path of the dataset
   std::string sha256;                                        // checksum of the split's bytes; empty: unknown
   std::int64_t min_context = 0, max_windows = 0, bytes = 0;  // max_windows: 0: all
-  double bits_per_byte = 0;
-  std::int64_t windows = 0;  // scored; 0: unknown
+  double figure = 0;                                         // the shown one
+  std::int64_t windows = 0;                                  // scored; 0: unknown
   bool spread = false;       // the windows are spread over the split rather than its first
   EvaluatedMemory memory;    // in effect
   std::int64_t streams = 0;  // streams that were read side by side; 0: none, or unknown
@@ -62,12 +64,13 @@ struct KeptEvaluation {
   }
 };
 // UserError if there are more than 65,536.
-std::vector<KeptEvaluation> kept_evaluations(const std::string& run);
+std::vector<KeptEvaluation> kept_evaluations(const std::string& run, const Objective& objective = default_objective());
 // "1,024, compressed 512, clamp 400", what there is of it.
 std::string text_of(const EvaluatedMemory& memory);
 // "1,024, clamp 400, 32 streams": likewise.
 std::string memory_text(const KeptEvaluation& evaluation);
 // Appends a line, unless there is one with the same answer to the same question.
-void keep_evaluation(const std::string& run, const KeptEvaluation& evaluation);
+void keep_evaluation(const std::string& run, const KeptEvaluation& evaluation,
+                     const Objective& objective = default_objective());
 
 }  // namespace longstride

@@ -159,15 +159,15 @@ void Reproduction::train_row(TableRow& row) {
 // Every rank gets rank 0's answer: a rank that scores waits for the others.
 void Reproduction::take_kept(const std::string& run, const KeptEvaluation& wanted, Measured& m) const {
   struct {
-    double bits_per_byte;
+    double figure;
     std::int64_t scored;  // -1: there is none
   } answer = {0, -1};
   if (session_.comm->rank() == 0)
     for (const KeptEvaluation& kept : kept_evaluations(run))
-      if (kept.same_question(wanted)) answer = {kept.bits_per_byte, kept.bytes};
+      if (kept.same_question(wanted)) answer = {kept.figure, kept.bytes};
   session_.comm->broadcast(&answer, sizeof answer, 0);
   if (answer.scored < 0) return;
-  m.bits_per_byte = answer.bits_per_byte;
+  m.bits_per_byte = answer.figure;
   m.scored = answer.scored;
 }
 
@@ -196,7 +196,7 @@ void Reproduction::evaluate_row(TableRow& row) {
   request.max_windows = wanted.max_windows;
   request.device = device_;
   const EvaluationResult result = evaluate_run(loaded, request, session_);
-  m.bits_per_byte = wanted.bits_per_byte = result.bits_per_byte();
+  m.bits_per_byte = wanted.figure = loaded.recipe.objective->shown_of(result.scored).value;
   m.scored = wanted.bytes = result.bytes;
   wanted.windows = result.windows;
   if (session_.comm->rank() == 0) keep_evaluation(run, wanted);
@@ -235,7 +235,7 @@ std::optional<double> Reproduction::seconds_per_step(Recipe recipe, int steps) {
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device_);
   TrainingStep step(*model, recipe.train, *session_.comm, device_);
-  const std::vector<std::uint8_t> rows = random_rows(step.state().layout());
+  const std::vector<std::uint8_t> rows = random_rows(step.state().layout(), *recipe.objective);
   step.start();
   const auto run = [&](std::int64_t count) {
     for (std::int64_t i = 0; i < count && !interrupted_; ++i) {

@@ -26,6 +26,8 @@ std::unique_ptr<Model> with_weights_of(const LoadedRun& run, const ModelConfig& 
 
 // A model that remembers reads on, so that its context is what its rows have read.
 void set_min_context(EvaluationConfig& config, const Model& model, std::int64_t min_context) {
+  if (min_context > 0 && model.fields().asked > 0)
+    throw user_error("--min-context is {}, but this model is asked about whole windows; leave it out", min_context);
   if (model.states().empty()) {
     if (min_context >= config.context)
       throw user_error("--min-context is {}, but must be below the context of {}", min_context, config.context);
@@ -45,6 +47,7 @@ EvaluationConfig config_of(const LoadedRun& run, const Model& model, const Evalu
   config.context = run.recipe.data.context;
   config.max_windows = request.max_windows;
   config.spread = request.spread;
+  config.keep_losses = request.keep_losses;
   // Enough for every core, or to fill a GPU.
   const bool cpu = request.device == Device::cpu;
   const std::int64_t positions = cpu ? 8192 : 65536, most = cpu ? 16 : 256;
@@ -86,7 +89,7 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   EvaluationMemory memory(model, run.masters, config, run.recipe.train, request.device);
   Context ctx = memory.context();
   CounterLine line("eval", request.quiet || session.comm->rank() != 0);
-  return evaluate(model, ctx, *sequences, config, *session.comm,
+  return evaluate(model, *run.recipe.objective, ctx, *sequences, config, *session.comm,
                   [&](std::int64_t done, std::int64_t all) { line.update(done, all); });
 }
 

@@ -1,4 +1,4 @@
-// Bits per byte of a run on held-out data: what `eval` and `reproduce` share.
+// The figures of a run on held-out data: what `eval` and `reproduce` share.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,6 +17,7 @@ struct EvaluateRequest {
   std::int64_t batch = 0;        // windows scored at once; 0: about 8,192 positions, 65,536 on a GPU
   std::int64_t max_windows = 0;  // number of windows to score; 0: all
   bool spread = false;           // spread them evenly over the split; otherwise the first ones
+  bool keep_losses = false;      // return every loss
   bool quiet = false;            // no counter on the terminal
   Device device = Device::cpu;
 };

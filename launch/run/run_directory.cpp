@@ -45,8 +45,8 @@ void flatten(const Setting& s, const std::string& key, Values& out) {
 // dropout may be tuned on the way.
 bool must_stay(const std::string& key) {
   if (key == "model.recompute" || key == "model.dropout") return false;
-  return key.starts_with("model.") || key == "data.kind" || key == "data.context" || key == "train.seed" ||
-         key == "optimizer.kind";
+  return key.starts_with("model.") || key.starts_with("objective.") || key == "data.kind" || key == "data.context" ||
+         key == "train.seed" || key == "optimizer.kind";
 }
 
 // Every row of a batch remembers what it has read, so there can be no other number of them.

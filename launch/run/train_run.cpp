@@ -294,9 +294,9 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   announce(recipe, *model, *dataset, *session.comm, request.device, request.run, recompute);
   if (first) announce_origin(*first, setup.began_from, recipe);
   session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);
-
   setup.model = model.get();
   setup.data = data.get();
+  setup.objective = recipe.objective.get();
   setup.validation = validation->sequences() > 0 ? validation.get() : nullptr;
   setup.comm = session.comm;
   setup.watchdog = session.watchdog.get();

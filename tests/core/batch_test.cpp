@@ -9,7 +9,7 @@
 namespace longstride {
 namespace {
 
-constexpr BatchFields everything{.wide = true, .targets = true, .weights = true, .lengths = true, .starts = true};
+constexpr BatchFields everything{.wide = true, .targets = true, .weights = true, .starts = true};
 
 TEST(Batch, TokensAloneAreNothingButTheirBytes) {
   const BatchLayout layout({}, 3, 70);
@@ -18,7 +18,7 @@ TEST(Batch, TokensAloneAreNothingButTheirBytes) {
   const Batch batch = layout.at(block.data());
   EXPECT_EQ(batch.tokens.data(), block.data());
   EXPECT_EQ(batch.tokens.dtype(), Dtype::u8);
-  EXPECT_FALSE(batch.targets.given() || batch.weights.given() || batch.lengths.given() || batch.starts.given());
+  EXPECT_FALSE(batch.targets.given() || batch.weights.given() || batch.starts.given());
   EXPECT_EQ(batch.predicted().data(), block.data());
 }
 
@@ -27,7 +27,7 @@ TEST(Batch, FieldsAreAlignedAndDoNotOverlap) {
   std::vector<std::byte> block(layout.bytes());
   const Batch batch = layout.at(block.data());
   const std::byte* end = block.data();
-  for (const Tensor* field : {&batch.tokens, &batch.targets, &batch.weights, &batch.lengths, &batch.starts}) {
+  for (const Tensor* field : {&batch.tokens, &batch.targets, &batch.weights, &batch.starts}) {
     ASSERT_TRUE(field->given());
     EXPECT_GE(field->as<std::byte>(), end);
     EXPECT_EQ(static_cast<std::size_t>(field->as<std::byte>() - block.data()) % BatchLayout::alignment, 0U);
@@ -52,7 +52,6 @@ TEST(Batch, ARowPredictsItsBytesFromThoseBeforeThem) {
   EXPECT_EQ(std::vector<int>(tokens + 1, tokens + 6), (std::vector<int>{5, 6, 9, 5, 6}));
   EXPECT_EQ(batch.starts.as<std::uint8_t>()[0], 1);
   EXPECT_EQ(batch.starts.as<std::uint8_t>()[1], 0);
-  EXPECT_EQ(batch.lengths.as<std::int32_t>()[1], 3);
   EXPECT_EQ(batch.weights.as<float>()[5], 1.0f);
 }
 
@@ -67,6 +66,21 @@ TEST(Batch, ASliceHasTheSameRowsOfEveryField) {
   const Batch halves = BatchLayout({.weights = true}, 4, 6).at(block.data()).cut(2);
   EXPECT_EQ(halves.tokens.shape(), Shape({8, 3}));
   EXPECT_EQ(halves.weights.shape(), Shape({8, 3}));
+}
+
+// Of a class of each row there is one target, whatever the row's length.
+TEST(Batch, RowsMayBeAskedAsAWhole) {
+  const BatchFields fields{.targets = true, .weights = true, .asked = 1};
+  EXPECT_EQ(fields.losses(6), 1);
+  EXPECT_EQ(BatchFields{}.losses(6), 6);
+  const BatchLayout layout(fields, 4, 6);
+  std::vector<std::byte> block(layout.bytes());
+  const Batch batch = layout.at(block.data());
+  EXPECT_EQ(batch.tokens.shape(), Shape({4, 6}));
+  EXPECT_EQ(batch.targets.shape(), Shape({4, 1}));
+  EXPECT_EQ(batch.weights.shape(), Shape({4, 1}));
+  EXPECT_EQ(batch.slice(1, 3).targets.shape(), Shape({2, 1}));
+  EXPECT_THROW(batch.cut(2), InternalError);
 }
 
 }  // namespace

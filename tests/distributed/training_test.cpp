@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "datasets/objectives/kinds.h"
 #include "framework/comm/watchdog/watchdog.h"
 #include "framework/train/evaluate/evaluator.h"
 #include "framework/train/run/file_work.h"
@@ -435,10 +436,10 @@ TEST_F(TrainingOnRanks, EvaluationInAGroupGivesTheFigureOfOneRank) {
   Trained all(train, world());
   EvaluationConfig config = validation_config(train, all.step.batching(), all.model.context());
   config.min_context = 20;
-  const EvaluationResult a = evaluate(one.model, one.step.context(), Texts(), config, *alone_);
-  const EvaluationResult b = evaluate(all.model, all.step.context(), Texts(), config, world());
+  const EvaluationResult a = evaluate(one.model, default_objective(), one.step.context(), Texts(), config, *alone_);
+  const EvaluationResult b = evaluate(all.model, default_objective(), all.step.context(), Texts(), config, world());
   EXPECT_EQ(b.bytes, a.bytes);
-  EXPECT_NEAR(b.nats, a.nats, 1e-5 * a.nats);
+  EXPECT_NEAR(b.scored.loss(), a.scored.loss(), 1e-5 * a.scored.loss());
 }
 
 // One rank was asked to stop; the others, which may have fewer windows, stop in the same round.
@@ -448,9 +449,9 @@ TEST_F(TrainingOnRanks, AnEvaluationIsAbandonedOnAllRanksOrNone) {
   const int asked = world().size() - 1;
   for (const int rounds : {1, 2, 1000}) {
     int round = 0;
-    const EvaluationResult result = evaluate(all.model, all.step.context(), Texts(), config, world(), {},
-                                             [&] { return ++round == rounds && world().rank() == asked; });
-    EXPECT_EQ(result.abandoned, rounds < (6 + world().size() - 1) / world().size()) << rounds;  // six windows in all
+    const EvaluationResult result = evaluate(all.model, default_objective(), all.step.context(), Texts(), config,
+                                             world(), {}, [&] { return ++round == rounds && world().rank() == asked; });
+    EXPECT_EQ(result.abandoned, rounds < (6 + world().size() - 1) / world().size()) << rounds;  // six in all
     EXPECT_EQ(result.bytes == 0, result.abandoned);
   }
 }

@@ -1,4 +1,5 @@
 // Whole runs on the GPU: files, metrics, resuming, and a gradient that is not finite.
+#include "datasets/objectives/kinds.h"
 #include "framework/train/trainer.h"
 
 #include <fmt/format.h>
@@ -43,6 +44,7 @@ TrainingOutcome train_in(const std::string& run, double lr, bool resume = false,
   TrainerSetup setup;
   setup.model = &model;
   setup.data = &rows;
+  setup.objective = &default_objective();
   setup.comm = comm.get();
   setup.device = Device::cuda;
   setup.config.steps = 20;

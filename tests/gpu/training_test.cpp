@@ -4,6 +4,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "datasets/objectives/kinds.h"
 #include "framework/train/evaluate/evaluation_memory.h"
 #include "framework/train/step/precision.h"
 #include "tests/gpu/trained.h"
@@ -379,7 +380,8 @@ TEST(TrainingOnTheGpu, StandaloneEvaluationMatchesTheDeviceItTrainedOn) {
     gpu.step.start();
     gpu.go(3);
     const EvaluationConfig config = validation_config(train, gpu.step.batching(), small_config().context);
-    const double during = evaluate(gpu.model, gpu.step.context(), Memory(), config, *gpu.comm).nats;
+    const double during =
+        evaluate(gpu.model, default_objective(), gpu.step.context(), Memory(), config, *gpu.comm).scored.loss();
     const bool fp32 = precision == Precision::fp32;
     gpu.step.with_host_tensors([&](const TrainingTensors& t) {
       Decoder loaded(small_config());
@@ -387,7 +389,7 @@ TEST(TrainingOnTheGpu, StandaloneEvaluationMatchesTheDeviceItTrainedOn) {
         loaded.parameters().bind(t.masters, t.masters);
         EvaluationMemory memory(loaded, t.masters, config, train, device);
         Context ctx = memory.context();
-        const double alone = evaluate(loaded, ctx, Memory(), config, *gpu.comm).nats;
+        const double alone = evaluate(loaded, default_objective(), ctx, Memory(), config, *gpu.comm).scored.loss();
         if (device == Device::cuda) {
           EXPECT_EQ(alone, during) << name;
         } else {
@@ -407,7 +409,8 @@ TEST(TrainingOnTheGpu, EvaluationBetweenStepsMatchesTheCpuAndChangesNothing) {
   for (Trained* run : {&cpu, &gpu}) {
     run->step.start();
     run->go(3);
-    nats.push_back(evaluate(run->model, run->step.context(), Memory(), config, *run->comm).nats);
+    nats.push_back(
+        evaluate(run->model, default_objective(), run->step.context(), Memory(), config, *run->comm).scored.loss());
     run->go(3);
   }
   EXPECT_NEAR(nats[1], nats[0], 1e-5 * nats[0]);

@@ -158,8 +158,8 @@ std::string in_words(const std::string& text) {
   return out + '_';
 }
 
-// Files of launch/ and framework/train that name a model, a folder of framework/models, or the class of a mixer, of
-// which framework/mixers has a folder: as "path names folder".
+// Files of launch/ and framework/train that name a model, a folder of framework/models, the class of a mixer, of which
+// framework/mixers has a folder, or an objective, a header in datasets/objectives: as "path names folder".
 std::vector<std::string> named_architectures(const fs::path& root) {
   std::vector<std::string> found;
   std::vector<std::pair<std::string, std::string>> names;  // folder, and how code would name it
@@ -167,6 +167,10 @@ std::vector<std::string> named_architectures(const fs::path& root) {
     for (const auto& folder : fs::exists(root / room) ? fs::directory_iterator(root / room) : fs::directory_iterator())
       if (folder.is_directory())
         names.emplace_back(folder.path().filename().string(), in_words(folder.path().filename().string() + suffix));
+  const fs::path objectives = root / "datasets/objectives";
+  for (const auto& file : fs::exists(objectives) ? fs::directory_iterator(objectives) : fs::directory_iterator())
+    if (const std::string stem = file.path().stem().string(); file.path().extension() == ".h" && stem != "kinds")
+      names.emplace_back(stem, in_words(stem));
   for (const char* room : {"launch", "framework/train"})
     for (const auto& file : fs::recursive_directory_iterator(root / room)) {
       if (file.path().extension() != ".h" && file.path().extension() != ".cpp") continue;
@@ -179,7 +183,7 @@ std::vector<std::string> named_architectures(const fs::path& root) {
   return found;
 }
 
-TEST(Includes, LaunchAndTrainNameNoArchitectureAndNoMixer) {
+TEST(Includes, LaunchAndTrainNameNoArchitectureNoMixerAndNoObjective) {
   EXPECT_EQ(named_architectures(LONGSTRIDE_SOURCE_DIR), std::vector<std::string>{});
   const TemporaryDirectory dir;
   write_text(dir / "framework/models/long_memory/config.h", "");
@@ -193,10 +197,12 @@ TEST(Includes, LaunchAndTrainNameNoArchitectureAndNoMixer) {
   write_text(dir / "launch/d.cpp", "#include \"framework/mixers/lookup/mixer.h\"\n");
   write_text(dir / "launch/e.cpp", "const LookupMixer& mixer; // a lookup\n");
   write_text(dir / "launch/f.cpp", "// a lookup\n");
+  write_text(dir / "datasets/objectives/cloze.h", "");
+  write_text(dir / "launch/g.cpp", "Cloze objective;\n");
   EXPECT_EQ(named_architectures(dir.path()),
             (std::vector<std::string>{"framework/train/a.cpp names long_memory", "launch/c.cpp names mine",
                                       "launch/d.cpp names lookup", "launch/e.cpp names lookup",
-                                      "launch/run/b.h names long_memory"}));
+                                      "launch/g.cpp names cloze", "launch/run/b.h names long_memory"}));
 }
 
 }  // namespace

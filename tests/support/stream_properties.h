@@ -5,6 +5,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include "datasets/objectives/kinds.h"
 #include "framework/train/evaluate/evaluator.h"
 #include "tests/support/stream_run.h"
 #include "tests/support/temporary_directory.h"
@@ -133,7 +134,7 @@ TYPED_TEST_P(StreamProperties, StepsAndEvaluationsTakeThePlannedMemory) {
     for (const auto& policy : Toys<typename TypeParam::Config>::recompute_policies(config)) {
       const auto run = this->run_of(stream_training(2), policy, 3);
       const EvaluationConfig validation = validation_config(run->train, run->step.batching(), config.context);
-      evaluate(*run->model, run->step.context(), Text(300), validation, run->comm);
+      evaluate(*run->model, default_objective(), run->step.context(), Text(300), validation, run->comm);
       const MemoryPlan& plan = run->step.plan();
       EXPECT_EQ(plan.states, 2 * run->train.global_batch * run->model->states().row_bytes({plan.compute, Dtype::f32}))
           << name;
@@ -146,7 +147,7 @@ TYPED_TEST_P(StreamProperties, AnEvaluationLeavesTheMemoryOfTrainingAlone) {
   for (const auto& [name, config] : this->toys_) {
     const auto run = this->run_of(stream_training(2), config, 2), without = this->run_of(stream_training(2), config, 2);
     const EvaluationConfig validation = validation_config(run->train, run->step.batching(), config.context);
-    evaluate(*run->model, run->step.context(), Text(300), validation, run->comm);
+    evaluate(*run->model, default_objective(), run->step.context(), Text(300), validation, run->comm);
     EXPECT_TRUE(run->bits() == without->bits()) << name;
     for (StreamRun* r : {run.get(), without.get()}) r->go(2);
     EXPECT_TRUE(run->bits() == without->bits()) << name;

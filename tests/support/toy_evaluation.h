@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "datasets/objectives/kinds.h"
 #include "framework/train/evaluate/evaluator.h"
 #include "tests/support/stream_run.h"
 #include "tests/support/toy_model.h"
@@ -22,9 +23,9 @@ double nats_of(ToyModel<T>& toy, const EvaluationConfig& config, std::int64_t by
   Arena arena(base, space / Arena::alignment * Arena::alignment);
   Context ctx = toy.context();
   ctx.arena = &arena;
-  const EvaluationResult result = evaluate(toy.model(), ctx, Text(bytes), config, *comm);
+  const EvaluationResult result = evaluate(toy.model(), default_objective(), ctx, Text(bytes), config, *comm);
   EXPECT_EQ(result.bytes, bytes);
-  return result.nats;
+  return result.scored.sums.front();
 }
 
 }  // namespace longstride::test

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -116,5 +117,20 @@ class SettingsVisitor {
     return names;
   }
 };
+
+// Settings of one of several kinds: those of another kind begin with its defaults. The key `kind` comes first, because
+// it determines the others.
+template <class Settings, class Pointer>
+void visit_kind(SettingsVisitor& v, const std::vector<std::unique_ptr<Settings> (*)()>& kinds, Pointer& settings,
+                Need need, const OtherWords& words = {}) {
+  Choices<std::size_t> names;
+  for (const auto& make : kinds) names.emplace_back(make()->kind(), names.size());
+  std::size_t kind = 0;
+  while (names[kind].first != settings->kind()) ++kind;
+  const std::size_t before = kind;
+  v.choice("kind", kind, need, names, words);
+  if (kind != before) settings = kinds[kind]();
+  settings->visit(v);
+}
 
 }  // namespace longstride

@@ -91,7 +91,7 @@ SequenceCost Decoder::cost(std::int64_t positions) const {
 Decoder::RankSpan Decoder::span_of(const Context& ctx, const Batch& batch, const Tensor& losses) const {
   const int ranks = ctx.sequence_ranks();
   const Tensor& tokens = batch.tokens;
-  LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.size(1) <= config_.context && !batch.lengths.given() &&
+  LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.size(1) <= config_.context &&
                        losses.shape() == Shape({tokens.size(0), tokens.size(1) / ranks}) &&
                        (ranks == 1 || (tokens.size(0) == 1 && tokens.size(1) % ranks == 0)),
                    "tokens {} and losses {} for a context of {} on {} ranks", tokens.shape().text(),

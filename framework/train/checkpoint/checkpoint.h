@@ -41,7 +41,8 @@ struct CheckpointState {
   std::int64_t good_steps = 0;       // fp16: since the loss scale last changed
   std::optional<double> loss;        // the last training step's, nats; absent when it was not finite
   DataRecord data = {};              // empty: written by a version that did not record it
-  // Loss of the validation split at this very step, nats; absent when it was not evaluated then, or was not finite.
+  // The first figure of the validation split at this very step, by default its loss in nats, and negative if higher is
+  // better; absent when it was not evaluated then, or was not finite.
   std::optional<double> valid_loss = {};
   std::int64_t valid_bytes = 0;      // scored for it
   std::int64_t steps_of_stream = 0;  // after which rows start their streams again, so that `step` is a place in them;

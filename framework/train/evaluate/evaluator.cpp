@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <optional>
 
 #include "framework/core/errors.h"
@@ -34,17 +33,32 @@ void spread_out(std::vector<EvaluationWindow>& windows, std::int64_t most) {
   windows.resize(static_cast<std::size_t>(most));
 }
 
-// The standard error of nats / bytes over the windows, which may have different lengths.
-std::optional<double> standard_error(const std::vector<EvaluationWindow>& windows, const std::vector<double>& nats,
-                                     const EvaluationResult& result) {
+// The standard error of the mean loss over the windows, which may have different lengths.
+std::optional<double> standard_error(const std::vector<Scored>& windows, const Scored& all) {
   const auto count = static_cast<double>(windows.size());
   if (count < 2) return std::nullopt;
   double squares = 0;
-  for (std::size_t w = 0; w < windows.size(); ++w) {
-    const double d = nats[w] - result.loss() * static_cast<double>(windows[w].length - windows[w].scored_from);
+  for (const Scored& window : windows) {
+    const double d = window.sums.front() - all.loss() * window.weight;
     squares += d * d;
   }
-  return std::sqrt(squares * count / (count - 1)) / static_cast<double>(result.bytes) / std::numbers::ln2;
+  return std::sqrt(squares * count / (count - 1)) / all.weight;
+}
+
+// One element per window. Summed over the ranks, each element is that window's own score, so the total, added in window
+// order, does not depend on which rank scored which window.
+Scored total_of(std::vector<double>& scores, std::size_t sums, Communicator& comm) {
+  if (!scores.empty()) comm.all_reduce_sum(scores.data(), std::ssize(scores));
+  Scored all{std::vector<double>(sums, 0.0)};
+  std::vector<Scored> windows;
+  for (auto score = scores.begin(); score != scores.end(); score += static_cast<std::ptrdiff_t>(1 + sums)) {
+    const Scored& window =
+        windows.emplace_back(Scored{{score + 1, score + 1 + static_cast<std::ptrdiff_t>(sums)}, *score});
+    for (std::size_t i = 0; i < sums; ++i) all.sums[i] += window.sums[i];
+    all.weight += window.weight;
+  }
+  all.error = standard_error(windows, all);
+  return all;
 }
 
 // Windows of one rank that can be scored together: equal lengths, at most `batch`.
@@ -131,8 +145,6 @@ std::int64_t evaluation_host_bytes(const Model& model, Device device, const Eval
   return static_cast<std::int64_t>(HostSide::bytes_of(device, WindowScorer::host_bytes(model, config)));
 }
 
-double EvaluationResult::bits_per_byte() const { return loss() / std::numbers::ln2; }
-
 std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, const EvaluationConfig& config) {
   LONGSTRIDE_CHECK(config.context > 0 && config.min_context >= 0 && config.min_context < config.context,
                    "min_context {} of {}", config.min_context, config.context);
@@ -159,13 +171,13 @@ std::size_t evaluation_bytes(const Model& model, const Context& ctx, const Evalu
   return WindowScorer::bytes(model, ctx, config);
 }
 
-EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& sequences,
+EvaluationResult evaluate(const Model& model, const Objective& objective, Context& ctx, const SequenceSet& sequences,
                           const EvaluationConfig& config, Communicator& comm, const WindowsDone& progress,
                           const std::function<bool()>& stop) {
   const std::vector<EvaluationWindow> windows = evaluation_windows(sequences, config);
   const int ranks = ctx.sequence_ranks();
   LONGSTRIDE_CHECK(ranks == 1 || config.batch == 1, "{} windows at once on {} ranks", config.batch, ranks);
-  WindowScorer scorer(model, ctx, sequences, windows, config);
+  WindowScorer scorer(model, objective, ctx, sequences, windows, config);
   Rounds rounds(comm, stop);
   EvaluationResult result;
   if (model.states().empty()) {
@@ -177,17 +189,12 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
   }
   result.abandoned = rounds.stopped();
   if (result.abandoned) return result;
-  // One element per window. Summed over the ranks, each element is that window's own figure, so the total, added in
-  // window order, does not depend on which rank scored which window.
-  std::vector<double>& nats = scorer.nats();
-  if (!nats.empty()) comm.all_reduce_sum(nats.data(), static_cast<std::int64_t>(nats.size()));
-  for (std::size_t w = 0; w < windows.size(); ++w) {
-    result.nats += nats[w];
-    result.bytes += windows[w].length - windows[w].scored_from;
-  }
+  result.scored = total_of(scorer.scores(), objective.sums(), comm);
+  if (result.scored.weight > 0) result.figures = objective.figures(result.scored);
+  for (const EvaluationWindow& window : windows) result.bytes += window.length - window.scored_from;
+  result.losses = scorer.take_losses(comm);
   result.windows = std::ssize(windows);
   if (!model.states().empty()) result.streams = std::min(config.streams, result.windows);
-  result.standard_error = standard_error(windows, nats, result);
   return result;
 }
 

@@ -1,4 +1,4 @@
-// Bits per byte of a split: nats / ln 2, averaged over every predicted byte.
+// Asks a model what the objective asks over a split: figures of its mean loss, and of what else the objective adds up.
 //
 // Windows. min_context 0: [0, n), [n, 2n), ... of each sequence, the last one possibly shorter. min_context m > 0:
 // windows start n - m apart and score their last n - m bytes, so that every scored byte has at least m bytes of
@@ -18,6 +18,7 @@
 
 #include "framework/comm/communicator.h"
 #include "framework/core/batch_source.h"
+#include "framework/core/objective.h"
 #include "framework/models/model.h"
 
 namespace longstride {
@@ -30,6 +31,7 @@ struct EvaluationConfig {
   bool spread = false;           // choose them evenly from all windows; otherwise take the first ones
   std::int64_t streams = 1;      // for a model with states: runs of windows that are read side by side
   std::int64_t lead = 0;         // likewise: bytes that a run reads before those that it scores
+  bool keep_losses = false;      // return every loss
 };
 
 struct EvaluationWindow {
@@ -38,14 +40,13 @@ struct EvaluationWindow {
 };
 
 struct EvaluationResult {
-  double nats = 0;
-  std::int64_t bytes = 0;
+  Scored scored;                // its error is estimated from the scored windows, of two or more
+  std::vector<Figure> figures;  // the objective's; none of an empty split
+  std::int64_t bytes = 0;       // in the windows, each counted once
   std::int64_t windows = 0;
-  std::int64_t streams = 0;  // runs of windows, at most one per window; 0: windows by themselves
-  bool abandoned = false;    // on all ranks, because `stop` said so on any: there are no figures
-  double loss() const { return nats / static_cast<double>(bytes); }
-  double bits_per_byte() const;
-  std::optional<double> standard_error;  // bits_per_byte's, estimated from the scored windows, two or more
+  std::int64_t streams = 0;   // runs of windows, at most one per window; 0: windows by themselves
+  bool abandoned = false;     // on all ranks, because `stop` said so on any: there are no figures
+  std::vector<float> losses;  // (windows, Model::fields().losses(context)); NaN where a window asks for none
 };
 
 std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, const EvaluationConfig& config);
@@ -58,12 +59,12 @@ std::int64_t evaluation_host_bytes(const Model& model, Device device, const Eval
 // Exact arena bytes that evaluate() needs.
 std::size_t evaluation_bytes(const Model& model, const Context& ctx, const EvaluationConfig& config);
 
-// Scores the windows, spread over the ranks; every rank returns the same bits. The ranks of a group (ctx.group), which
-// are consecutive in `comm`, score one window at a time together. A different number of ranks or batch gives the same
-// figure up to rounding: the last bits of a matrix product depend on its number of rows. `progress` is called with
-// (windows done by this rank, windows of this rank). `stop`, given on all ranks or on none, is asked after every batch
-// of windows whether to abandon the evaluation.
-EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& sequences,
+// Scores the windows as the objective asks, spread over the ranks; every rank returns the same bits. The ranks of a
+// group (ctx.group), which are consecutive in `comm`, score one window at a time together. A different number of ranks
+// or batch gives the same figure up to rounding: the last bits of a matrix product depend on its number of rows.
+// `progress` is called with (windows done by this rank, windows of this rank). `stop`, given on all ranks or on none,
+// is asked after every batch of windows whether to abandon the evaluation.
+EvaluationResult evaluate(const Model& model, const Objective& objective, Context& ctx, const SequenceSet& sequences,
                           const EvaluationConfig& config, Communicator& comm,
                           const std::function<void(std::int64_t, std::int64_t)>& progress = {},
                           const std::function<bool()>& stop = {});

@@ -1,6 +1,7 @@
 #include "framework/train/evaluate/window_scorer.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "framework/ops/state.h"
 
@@ -9,6 +10,10 @@ namespace {
 
 BatchLayout layout_of(const Model& model, std::int64_t rows, std::int64_t length) {
   return {model.fields(), rows, length};
+}
+
+std::size_t losses_bytes(const Model& model, const EvaluationConfig& config) {
+  return static_cast<std::size_t>(config.batch * model.fields().losses(config.context)) * sizeof(float);
 }
 
 Tensor take_block(Scratch& scratch, const BatchLayout& layout) {
@@ -24,16 +29,20 @@ void score_batch(const Model& model, Context& ctx, const Batch& batch, const Ten
 
 }  // namespace
 
-WindowScorer::WindowScorer(const Model& model, Context& ctx, const SequenceSet& sequences,
+WindowScorer::WindowScorer(const Model& model, const Objective& objective, Context& ctx, const SequenceSet& sequences,
                            const std::vector<EvaluationWindow>& windows, const EvaluationConfig& config)
     : model_(model),
+      objective_(objective),
       ctx_(ctx),
       sequences_(sequences),
       windows_(windows),
       scratch_(ctx_),
       host_rows_(ctx.device, layout_of(model, config.batch, config.context).bytes()),
-      host_losses_(ctx.device, static_cast<std::size_t>(config.batch * config.context) * sizeof(float)),
-      nats_(windows.size(), 0.0) {
+      host_losses_(ctx.device, losses_bytes(model, config)),
+      scores_(windows.size() * (1 + objective.sums()), 0.0),
+      fields_(model.fields()),
+      most_(fields_.losses(config.context)) {
+  if (config.keep_losses) losses_.assign(windows.size() * static_cast<std::size_t>(most_), 0.0f);
   ctx_.state = ops::take_states(ctx, model.states(), config.batch, scratch_);
 }
 
@@ -45,14 +54,14 @@ std::size_t WindowScorer::bytes(const Model& model, const Context& ctx, const Ev
   planned.state = ops::take_states(planned, model.states(), config.batch, scratch);
   const BatchLayout layout = layout_of(model, config.batch, config.context);
   const Tensor block = take_block(scratch, layout);
-  const Tensor losses = scratch.tensor({config.batch, config.context / ctx.sequence_ranks()}, ctx.exact);
+  const std::int64_t each = model.fields().losses(config.context / ctx.sequence_ranks());
+  const Tensor losses = scratch.tensor({config.batch, each}, ctx.exact);
   score_batch(model, planned, layout.at(block.data()), losses);
   return counting.high_water();
 }
 
 std::size_t WindowScorer::host_bytes(const Model& model, const EvaluationConfig& config) {
-  return layout_of(model, config.batch, config.context).bytes() +
-         static_cast<std::size_t>(config.batch * config.context) * sizeof(float);
+  return layout_of(model, config.batch, config.context).bytes() + losses_bytes(model, config);
 }
 
 void WindowScorer::score(const std::vector<ScoredRow>& rows, std::int64_t length) {
@@ -62,8 +71,9 @@ void WindowScorer::score(const std::vector<ScoredRow>& rows, std::int64_t length
   const std::int64_t run = (length + ranks - 1) / ranks;
   Scratch scratch(ctx_);
   const BatchLayout layout = layout_of(model_, count, run * ranks);
-  const Tensor block = take_block(scratch, layout), losses = scratch.tensor({count, run}, ctx_.exact);
-  read(rows, layout.at(host_rows_.of(block)));
+  const Tensor block = take_block(scratch, layout), losses = scratch.tensor({count, fields_.losses(run)}, ctx_.exact);
+  const Batch host = layout.at(host_rows_.of(block));
+  read(rows, host);
   const Queue queue = ctx_.queue();
   host_rows_.send(queue, block);
   Context here = ctx_;
@@ -71,8 +81,8 @@ void WindowScorer::score(const std::vector<ScoredRow>& rows, std::int64_t length
   score_batch(model_, here, layout.at(block.data()), losses);
   const void* const scored = host_losses_.fetch(queue, losses);
   queue.synchronize();
-  kernels::with_float_type(losses.dtype(),
-                           [&](auto zero) { add(rows, run, static_cast<const decltype(zero)*>(scored)); });
+  kernels::with_float_type(
+      losses.dtype(), [&](auto zero) { add(rows, run, host.weights, static_cast<const decltype(zero)*>(scored)); });
 }
 
 void WindowScorer::read(const std::vector<ScoredRow>& rows, const Batch& batch) const {
@@ -85,21 +95,50 @@ void WindowScorer::read(const std::vector<ScoredRow>& rows, const Batch& batch) 
       const std::int64_t before = starts ? 0 : 1;
       sequences_.read(w.sequence, w.start - before, w.length + before, bytes.data() + 1 - before);
     }
-    write_row(batch, static_cast<std::int64_t>(r), bytes.data() + 1, bytes.front(), starts);
+    objective_.write(batch, static_cast<std::int64_t>(r), {bytes.data() + 1, bytes.front(), starts},
+                     {0, rows[r].window});
   }
 }
 
+WindowScorer::LossRange WindowScorer::scored_of(const EvaluationWindow& window, std::int64_t first,
+                                                std::int64_t positions) const {
+  if (fields_.asked > 0) return {0, fields_.asked};
+  return {std::max(window.scored_from, first), std::min(window.length, first + positions)};
+}
+
 template <class T>
-void WindowScorer::add(const std::vector<ScoredRow>& rows, std::int64_t run, const T* losses) {
-  const std::int64_t first = ctx_.sequence_rank() * run;
+void WindowScorer::add(const std::vector<ScoredRow>& rows, std::int64_t run, const Tensor& weights, const T* losses) {
+  const std::int64_t first = fields_.asked > 0 ? 0 : ctx_.sequence_rank() * run;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (rows[r].window < 0 || !rows[r].counts) continue;
     const auto window = static_cast<std::size_t>(rows[r].window);
-    const T* row = losses + static_cast<std::int64_t>(r) * run;
-    const std::int64_t end = std::min(windows_[window].length, first + run);
-    for (std::int64_t t = std::max(windows_[window].scored_from, first); t < end; ++t)
-      nats_[window] += static_cast<double>(row[t - first]);
+    const T* row = losses + static_cast<std::int64_t>(r) * fields_.losses(run);
+    const float* weight =
+        weights.given() ? weights.as<float>() + static_cast<std::int64_t>(r) * weights.size(1) : nullptr;
+    double* scores = scores_.data() + window * (1 + objective_.sums());
+    const auto [begin, end] = scored_of(windows_[window], first, run);
+    for (std::int64_t t = begin; t < end; ++t) {
+      const T loss = row[t - first];
+      const double counts = weight != nullptr ? static_cast<double>(weight[t]) : 1;
+      scores[0] += counts;
+      objective_.add(static_cast<double>(loss), counts, scores + 1);
+      if (!losses_.empty())
+        losses_[window * static_cast<std::size_t>(most_) + static_cast<std::size_t>(t)] = static_cast<float>(loss);
+    }
   }
+}
+
+std::vector<float> WindowScorer::take_losses(Communicator& comm) {
+  if (losses_.empty()) return {};
+  comm.all_reduce_sum(losses_.data(), std::ssize(losses_));
+  float* row = losses_.data();
+  for (const EvaluationWindow& window : windows_) {
+    const auto [begin, end] = scored_of(window, 0, most_);
+    std::fill(row, row + begin, std::numeric_limits<float>::quiet_NaN());
+    std::fill(row + end, row + most_, std::numeric_limits<float>::quiet_NaN());
+    row += most_;
+  }
+  return std::move(losses_);
 }
 
 }  // namespace longstride

@@ -18,14 +18,16 @@ struct ScoredRow {
 class WindowScorer {
  public:
   // All references must outlive this object. It takes scratch from ctx's arena until it is destroyed.
-  WindowScorer(const Model& model, Context& ctx, const SequenceSet& sequences,
+  WindowScorer(const Model& model, const Objective& objective, Context& ctx, const SequenceSet& sequences,
                const std::vector<EvaluationWindow>& windows, const EvaluationConfig& config);
 
   // Rows of `length` positions; a shorter window is padded at its end, where no scored byte attends to it. If the model
   // has states, all calls must have the same rows, in order.
   void score(const std::vector<ScoredRow>& rows, std::int64_t length);
-  // The nats of every window that was scored here, 0 for the others.
-  std::vector<double>& nats() { return nats_; }
+  // For every window the weight of its losses and the objective's sums of them: 0 for those not scored here.
+  std::vector<double>& scores() { return scores_; }
+  // EvaluationResult::losses, of all ranks; empty unless they are to be kept.
+  std::vector<float> take_losses(Communicator& comm);
 
   // Exact arena bytes that it needs, and bytes on the host for transfers to a GPU.
   static std::size_t bytes(const Model& model, const Context& ctx, const EvaluationConfig& config);
@@ -33,16 +35,25 @@ class WindowScorer {
 
  private:
   void read(const std::vector<ScoredRow>& rows, const Batch& batch) const;
+  // The losses of a window among `positions` from `first` on, or all of a window that is asked as a whole.
+  struct LossRange {
+    std::int64_t begin, end;
+  };
+  LossRange scored_of(const EvaluationWindow& window, std::int64_t first, std::int64_t positions) const;
   template <class T>
-  void add(const std::vector<ScoredRow>& rows, std::int64_t run, const T* losses);
+  void add(const std::vector<ScoredRow>& rows, std::int64_t run, const Tensor& weights, const T* losses);
 
   const Model& model_;
+  const Objective& objective_;
   Context ctx_;
   const SequenceSet& sequences_;
   const std::vector<EvaluationWindow>& windows_;
   Scratch scratch_;  // holds the states
   HostSide host_rows_, host_losses_;
-  std::vector<double> nats_;
+  std::vector<double> scores_;
+  const BatchFields fields_;
+  const std::int64_t most_;    // losses of a window
+  std::vector<float> losses_;  // (windows, most_), if they are to be kept
 };
 
 }  // namespace longstride

@@ -22,6 +22,13 @@ namespace {
 // Keys in the order in which they are written: people read these lines too.
 using Line = nlohmann::ordered_json;
 
+Scalars tagged(const std::string& prefix, const Scalars& scalars, const Scalars& more = {}) {
+  Scalars all;
+  for (const Scalars* part : {&scalars, &more})
+    for (const auto& [key, value] : *part) all.emplace_back(prefix + key, value);
+  return all;
+}
+
 // The step of a line; -1 for a line that this program did not write in full, such as one that a crash has cut short.
 std::int64_t step_of(const std::string& line) {
   const auto object = parse_json(line);
@@ -82,38 +89,36 @@ MetricsWriter::MetricsWriter(const std::string& run, std::int64_t resumed_step)
     : events_(run, resumed_step + 1), lines_(keep_lines_until(inside(run, "metrics.jsonl"), resumed_step)) {}
 
 void MetricsWriter::write(const StepMetrics& m) {
-  Line line = {{"step", m.step},
-               {"loss", m.loss},
-               {"bits_per_byte", m.bits_per_byte},
-               {"lr", m.lr},
+  Line line = {{"step", m.step}};
+  for (const auto& [key, value] : m.figures) line[key] = value;
+  line.update({{"lr", m.lr},
                {"grad_norm", m.grad_norm},
                {"tokens_per_second", m.tokens_per_second},
                {"mean_loss", m.mean_loss},
                {"tokens", m.tokens},
-               {"time", time_now()}};
+               {"time", time_now()}});
   for (const auto& [name, value] : m.auxiliary) line["auxiliary"][name] = value;
   if (m.host_peak_bytes) line["host_peak_bytes"] = *m.host_peak_bytes;
   if (m.device_peak_bytes) line["device_peak_bytes"] = *m.device_peak_bytes;
   if (m.loss_scale) line["loss_scale"] = *m.loss_scale;
   if (m.skipped) line["skipped"] = *m.skipped;
   lines_.append(line.dump() + '\n');
-  events_.write(m.step, {{"train/loss", m.loss},
-                         {"train/bits_per_byte", m.bits_per_byte},
-                         {"train/mean_loss", m.mean_loss},
-                         {"train/lr", m.lr},
-                         {"train/grad_norm", m.grad_norm},
-                         {"train/tokens_per_second", m.tokens_per_second},
-                         {"train/tokens", static_cast<double>(m.tokens)}});
+  events_.write(m.step, tagged("train/", m.figures,
+                               {{"mean_loss", m.mean_loss},
+                                {"lr", m.lr},
+                                {"grad_norm", m.grad_norm},
+                                {"tokens_per_second", m.tokens_per_second},
+                                {"tokens", static_cast<double>(m.tokens)}}));
   for (const auto& [name, value] : m.auxiliary) events_.write(m.step, {{"train/auxiliary/" + name, value}});
   if (m.loss_scale) events_.write(m.step, {{"train/loss_scale", *m.loss_scale}});
 }
 
 void MetricsWriter::write(const EvaluationMetrics& m) {
-  const Line line = {
-      {"step", m.step},   {"split", m.split},     {"loss", m.loss},    {"bits_per_byte", m.bits_per_byte},
-      {"bytes", m.bytes}, {"seconds", m.seconds}, {"time", time_now()}};
+  Line line = {{"step", m.step}, {"split", m.split}};
+  for (const auto& [key, value] : m.figures) line[key] = value;
+  line.update({{"bytes", m.bytes}, {"seconds", m.seconds}, {"time", time_now()}});
   lines_.append(line.dump() + '\n');
-  events_.write(m.step, {{m.split + "/loss", m.loss}, {m.split + "/bits_per_byte", m.bits_per_byte}});
+  events_.write(m.step, tagged(m.split + "/", m.figures));
 }
 
 void MetricsWriter::write(const SampleMetrics& m) {

@@ -9,6 +9,7 @@
 //   {"step":1000,"planned_bytes":37580963840,"used_bytes":37580963840}                 at the end of a process
 //   {"step":1000,"split":"valid","loss":1.9,"bits_per_byte":2.7,"bytes":100000,"seconds":12.5,
 //    "time":"2026-11-23T16:26:08.512Z"}
+// The figures of a line, here "loss" and "bits_per_byte", are those of the objective (framework/core/objective.h).
 // A number that is not finite is written as null, because JSON cannot represent it.
 #pragma once
 #include <cstdint>
@@ -22,12 +23,11 @@ namespace longstride {
 
 struct StepMetrics {
   std::int64_t step = 0;  // optimizer steps taken
-  double loss = 0;        // nats per byte, mean over the global batch
-  double bits_per_byte = 0;
+  Scalars figures;        // of the mean loss over the global batch, by key: "loss", "bits_per_byte"
   double lr = 0;
   double grad_norm = 0;  // before clipping
   double tokens_per_second = 0;
-  double mean_loss = 0;     // like loss, over the steps since the previous line or since the process began
+  double mean_loss = 0;     // nats, over the steps since the previous line or since the process began
   std::int64_t tokens = 0;  // seen by the run so far
   std::optional<std::int64_t> host_peak_bytes;    // see peak_host_bytes()
   std::optional<std::int64_t> device_peak_bytes;  // peak of the one block on the GPU
@@ -38,9 +38,8 @@ struct StepMetrics {
 
 struct EvaluationMetrics {
   std::int64_t step = 0;
-  std::string split;  // "valid", "test"
-  double loss = 0;    // nats per byte
-  double bits_per_byte = 0;
+  std::string split;       // "valid", "test"
+  Scalars figures;         // the objective's, by key
   std::int64_t bytes = 0;  // scored
   double seconds = 0;
 };

@@ -48,7 +48,7 @@ std::string rate_text(double per_second) {
 std::string progress_text(const Progress& p, int width) {
   const std::vector<std::string> pieces = {
       fmt::format("step {}/{}", thousands(p.step), thousands(p.steps)),
-      fmt::format("{:.3f} bits/byte", p.bits_per_byte),
+      fmt::format("{:.3f} {}", p.figure, p.unit),
       fmt::format("{} tokens/s", rate_text(p.tokens_per_second)),
       p.mfu ? fmt::format("MFU {:.1f}%", *p.mfu * 100) : "",
       p.seconds_left ? fmt::format("{} left", duration_text(*p.seconds_left)) : "time left unknown",

@@ -16,10 +16,11 @@ bool progress_is_shown();
 struct Progress {
   std::int64_t step = 0;
   std::int64_t steps = 0;
-  double bits_per_byte = 0;
+  double figure = 0;  // the objective's shown one
   double tokens_per_second = 0;
   std::optional<double> mfu;           // model FLOP utilisation, 0 to 1; absent: not shown
   std::optional<double> seconds_left;  // absent: not known yet
+  std::string unit = {};               // of the figure
 };
 
 // The line, at most `width` columns: items that do not fit are dropped whole, from the right.

@@ -76,9 +76,7 @@ void StepWork::run(Context& ctx, const StepShape& shape, std::int64_t rows) {
   ops::fill_zero(ctx, state_.sums);
   divide_weights(ctx, batch);
   if (state_.states.given()) ops::begin_states(ctx, model_.states(), state_.states, batch.starts);
-  const std::int64_t sequences = batching.micro * shape.sequences,
-                     positions = shape.sequence() / batching.sequence_ranks;
-  const Tensor losses = state_.losses.slice(0, 0, sequences * positions).reshape({sequences, positions});
+  const Tensor losses = state_.losses_of(shape, batching.micro * shape.sequences);
   for (std::int64_t begin = 0; begin < rows; begin += batching.micro) {
     const std::int64_t row = batching.group_of(rank_) * batching.per_rank + begin, end = begin + batching.micro;
     ctx.first_row = row * shape.sequences * batching.sequence_ranks + batching.index_of(rank_);

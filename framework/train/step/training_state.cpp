@@ -46,7 +46,7 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
   std::int64_t most_losses = 0;
   for (const StageSteps& steps : stretches(config, model.context())) {
     const std::int64_t micro = divide_batch(steps.shape, parallel_, ranks).micro;
-    most_losses = std::max(most_losses, micro * steps.shape.context / batching.sequence_ranks);
+    most_losses = std::max(most_losses, micro * steps.shape.sequences * losses_of_sequence(steps.shape));
     most_batch_bytes_ = std::max(most_batch_bytes_, layout_of(steps.shape).bytes());
   }
   batch = layout_.at(take(&MemoryPlan::batch, {static_cast<std::int64_t>(most_batch_bytes_)}, Dtype::u8).data());
@@ -71,6 +71,20 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
 
 BatchLayout TrainingState::layout_of(const StepShape& shape) const {
   return {fields_, divide_batch(shape, parallel_, ranks_).per_rank, shape.context};
+}
+
+std::int64_t TrainingState::losses_of_sequence(const StepShape& shape) const {
+  return fields_.losses(shape.sequence() / parallel_.sequence_ranks);
+}
+
+Tensor TrainingState::losses_of(const StepShape& shape, std::int64_t sequences) const {
+  const std::int64_t each = losses_of_sequence(shape);
+  return losses.slice(0, 0, sequences * each).reshape({sequences, each});
+}
+
+double TrainingState::divisor(const StepShape& shape) const {
+  if (batch.weights.given()) return 1;
+  return static_cast<double>(shape.rows * shape.sequences * fields_.losses(shape.sequence()));
 }
 
 void TrainingState::take_moments(const ParameterSet& parameters, const Optimizer::Config& config,

@@ -38,7 +38,7 @@ class TrainingState {
   Tensor sums;           // (1 + auxiliary losses) f64, of a step and all ranks: `nats` and `auxiliary`
   Tensor nats;           // (1): the sum of the losses
   Tensor auxiliary;      // (auxiliary losses), as Context::auxiliary has them; absent if the model has none
-  Tensor losses;         // f32, of the positions of a micro-batch that this rank has, as many as any step has
+  Tensor losses;         // f32, of the part of a micro-batch that this rank has, as many as any step has
   Tensor workspace;      // for libraries; absent if they need none
   static constexpr std::size_t step_to_batch = Arena::alignment;
   const BatchLayout& layout() const { return layout_; }  // the batch's
@@ -46,11 +46,11 @@ class TrainingState {
   BatchLayout layout_of(const StepShape& shape) const;
   Batch batch_of(const StepShape& shape) const { return layout_of(shape).at(batch.tokens.data()); }
   std::size_t most_batch_bytes() const { return most_batch_bytes_; }  // the largest of all steps' layouts
-  // A step's losses are divided by this to give their mean: the positions of the global batch, or 1 if the weights have
+  // The losses of this rank in `sequences` of a step.
+  Tensor losses_of(const StepShape& shape, std::int64_t sequences) const;
+  // A step's losses are divided by this to give their mean: how many the global batch has, or 1 if the weights have
   // been divided by their sum.
-  double divisor(const StepShape& shape) const {
-    return batch.weights.given() ? 1 : static_cast<double>(shape.positions());
-  }
+  double divisor(const StepShape& shape) const;
 
   // The content of a checkpoint, in place; with a sharded optimizer, only this rank's part.
   TrainingTensors saved(Model& model, const TrainConfig& config, int rank) const;
@@ -62,6 +62,7 @@ class TrainingState {
   Context context(const TrainConfig& config, const Queue& queue);
 
  private:
+  std::int64_t losses_of_sequence(const StepShape& shape) const;
   void take_moments(const ParameterSet& parameters, const Optimizer::Config& config, const Shape& updated);
   Tensor take(std::int64_t MemoryPlan::*purpose, const Shape& shape, Dtype dtype);
   Block block_;

@@ -82,9 +82,7 @@ void TrainingStep::rehearse() {
     rehearsal.launch.rehearsal = true;
     if (state_.states.given()) rehearsal.state = state_.states.slice(0, micro);
     rehearsal.auxiliary.sums = state_.auxiliary;
-    const std::int64_t run = whole.context / batching_.sequence_ranks;
-    const Tensor losses = state_.losses.slice(0, 0, micro * run).reshape({micro, run});
-    model_.loss_and_gradients(rehearsal, state_.batch_of(whole).slice(0, micro), 1.0, losses);
+    model_.loss_and_gradients(rehearsal, state_.batch_of(whole).slice(0, micro), 1.0, state_.losses_of(whole, micro));
     stream_.synchronize();
   }
   longstride::enter_stage(model_, stage_);
@@ -153,7 +151,7 @@ void TrainingStep::run(const std::uint8_t* rows, StepTimer* timer) {
   }
   if (timer != nullptr) timer->end.record(stream_);
   loss_mean_.add(stream_);
-  summed_positions_ += shape_.positions();
+  summed_losses_ += state_.divisor(shape_);
   ++summed_steps_;
   ++step_;
 }
@@ -193,9 +191,10 @@ StepReport TrainingStep::report() {
 double TrainingStep::take_mean_loss() {
   const double mean = loss_mean_.take(stream_);
   if (summed_steps_ == 0) return mean;  // 0: nothing has been summed
-  const double per_step = static_cast<double>(summed_positions_) / static_cast<double>(summed_steps_);
-  summed_positions_ = summed_steps_ = 0;
-  return mean / (state_.batch.weights.given() ? 1 : per_step);
+  const double per_step = summed_losses_ / static_cast<double>(summed_steps_);
+  summed_losses_ = 0;
+  summed_steps_ = 0;
+  return mean / per_step;
 }
 
 std::int64_t TrainingStep::first_row_of(const StepShape& shape) const {

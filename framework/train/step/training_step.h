@@ -24,7 +24,7 @@ namespace longstride {
 
 // The results of the last step.
 struct StepReport {
-  double loss = 0;                // mean nats per byte of the global batch
+  double loss = 0;                // mean of the global batch, nats: per byte, where every byte is asked
   std::vector<double> auxiliary;  // losses, in the order of Model::auxiliary_losses
   kernels::OptimizerScalars scalars;
 };
@@ -59,7 +59,7 @@ class TrainingStep {
   // The rows of a 0-based step, and this rank's part of them.
   StepShape shape_at(std::int64_t step) const { return longstride::shape_at(config_, step, model_.context()); }
   std::int64_t first_row_of(const StepShape& shape) const;
-  // Mean nats per byte of the steps since the last call, or since the process began. Waits for the last step.
+  // Mean loss of the steps since the last call, or since the process began. Waits for the last step.
   double take_mean_loss();
   // Everything in a checkpoint's state except the recipe.
   void describe(const StepReport& report, CheckpointState& state) const;
@@ -106,10 +106,11 @@ class TrainingStep {
   Graph graph_;
   Context ctx_;
   std::int64_t step_ = 0, tokens_of_other_batches_ = 0;
-  const Stage* stage_ = nullptr;                          // the last step's
-  StepShape shape_;                                       // likewise
-  std::int64_t summed_positions_ = 0, summed_steps_ = 0;  // since take_mean_loss()
-  bool warm_ = false;                                     // a step of this stage has run kernel by kernel
+  const Stage* stage_ = nullptr;   // the last step's
+  StepShape shape_;                // likewise
+  double summed_losses_ = 0;       // number of losses since take_mean_loss()
+  std::int64_t summed_steps_ = 0;  // likewise
+  bool warm_ = false;              // a step of this stage has run kernel by kernel
   const int exceptions_;
 };
 

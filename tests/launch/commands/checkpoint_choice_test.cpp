@@ -31,8 +31,7 @@ class CheckpointChosen : public TextRun {
   // By the losses that training has logged.
   EvaluationPoint best() const {
     const auto all = read_history(dir / "run").evaluations;
-    return *std::min_element(all.begin(), all.end(),
-                             [](auto& a, auto& b) { return a.bits_per_byte < b.bits_per_byte; });
+    return *std::min_element(all.begin(), all.end(), [](auto& a, auto& b) { return a.figure < b.figure; });
   }
   Json evaluated(const std::string& checkpoint) const {
     return Json::parse(run_well({"eval", "run", "--split", "valid", "--checkpoint", checkpoint, "--json"}).out);
@@ -79,7 +78,7 @@ TEST_F(CheckpointChosen, TheBestIsKeptAlsoByTheMirrorAndByAResumedRun) {
   EXPECT_EQ(steps(), (Steps{first.step, 10}));
   const Json scored = evaluated("best");
   EXPECT_EQ(scored.at("step"), first.step);
-  EXPECT_NEAR(scored.at("bits_per_byte").get<double>(), first.bits_per_byte, 1e-4);
+  EXPECT_NEAR(scored.at("bits_per_byte").get<double>(), first.figure, 1e-4);
 }
 
 TEST_F(CheckpointChosen, CommandsReadTheLastUnlessTheyAreToldOtherwise) {
@@ -177,7 +176,7 @@ TEST(CheckpointOfAStage, IsReadWithTheWindowsThatItWasEvaluatedWith) {
     for (const std::string memory : {"", "0"}) {
       std::vector<std::string> arguments = {"eval", "run", "--split", "valid", "--json", "--checkpoint", step};
       if (!memory.empty()) arguments.insert(arguments.end(), {"--memory", memory});
-      EXPECT_NEAR(Json::parse(run(arguments)).at("bits_per_byte").get<double>(), point.bits_per_byte, 1e-4) << step;
+      EXPECT_NEAR(Json::parse(run(arguments)).at("bits_per_byte").get<double>(), point.figure, 1e-4) << step;
     }
   }
   const auto last_row = [&] { return run({"show", "pattern", "run", "--positions", "8"}); };

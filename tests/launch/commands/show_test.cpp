@@ -358,21 +358,23 @@ TEST_F(AttentionOfARun, MemoryHasTheProbabilitiesOfTheWindowsBefore) {
   std::vector<std::uint8_t> windows(static_cast<std::size_t>(6 * c.segment));
   set->read(0, 0, std::ssize(windows), windows.data());
   std::size_t n = 0;
-  show_attention(*run.model, windows, {5, 11}, [&](std::int64_t layer, const MixesPositions::Probabilities& all) {
-    for (std::int64_t head = 0; head < 2; ++head)
-      for (std::size_t q = 0; q < 2; ++q, ++n) {
-        const nlohmann::json& picture = shown.at("pictures")[n];
-        const std::vector<double>& p = all[q][static_cast<std::size_t>(head)];
-        EXPECT_EQ(picture.at("layer"), layer);
-        EXPECT_EQ(picture.at("query"), q == 0 ? 5 : 11);
-        EXPECT_DOUBLE_EQ(picture.at("weight_of_compressed_memory").get<double>(), sum_of(p, 0, c.compressed));
-        EXPECT_DOUBLE_EQ(picture.at("weight_of_memory").get<double>(),
-                         sum_of(p, c.compressed, c.compressed + c.memory));
-        EXPECT_GT(sum_of(p, 0, c.compressed), 0.05);
-        EXPECT_NEAR(sum_of(p, 0, std::ssize(p)), 1, 1e-5);
-        EXPECT_FALSE(picture.contains("weight_of_start"));
-      }
-  });
+  show_attention(*run.model, *run.recipe.objective, windows, {5, 11},
+                 [&](std::int64_t layer, const MixesPositions::Probabilities& all) {
+                   for (std::int64_t head = 0; head < 2; ++head)
+                     for (std::size_t q = 0; q < 2; ++q, ++n) {
+                       const nlohmann::json& picture = shown.at("pictures")[n];
+                       const std::vector<double>& p = all[q][static_cast<std::size_t>(head)];
+                       EXPECT_EQ(picture.at("layer"), layer);
+                       EXPECT_EQ(picture.at("query"), q == 0 ? 5 : 11);
+                       EXPECT_DOUBLE_EQ(picture.at("weight_of_compressed_memory").get<double>(),
+                                        sum_of(p, 0, c.compressed));
+                       EXPECT_DOUBLE_EQ(picture.at("weight_of_memory").get<double>(),
+                                        sum_of(p, c.compressed, c.compressed + c.memory));
+                       EXPECT_GT(sum_of(p, 0, c.compressed), 0.05);
+                       EXPECT_NEAR(sum_of(p, 0, std::ssize(p)), 1, 1e-5);
+                       EXPECT_FALSE(picture.contains("weight_of_start"));
+                     }
+                 });
   EXPECT_EQ(n, shown.at("pictures").size());
   // Compressed memory, memory with the byte before the segment, segment; lines of 2 positions, 2 dividers of 2 pixels.
   const std::string bytes = text_of(dir / "drawn/layer-001-head-01-query-000011.png");

@@ -240,8 +240,8 @@ const Edit edits[] = {
     {"heads: 2", "heads: 2\n  dropuot: 0.1", "r.yaml:8: unknown key 'dropuot' in model; did you mean 'dropout'?"},
     {"name: small", "name: small\ntrian: {}", "r.yaml:2: unknown key 'trian'; did you mean 'train'?"},
     {"name: small", "name: small\nxyzzy: {}",
-     "r.yaml:2: unknown key 'xyzzy'; choose from name, reproduces, unpublished, data, model, train, optimizer, "
-     "parallel"},
+     "r.yaml:2: unknown key 'xyzzy'; choose from name, reproduces, unpublished, data, objective, model, train, "
+     "optimizer, parallel"},
     {"data: {kind: bytes, path: x.h5, context: 64}", "data: x.h5",
      "r.yaml:2: data is x.h5, but must be a map of keys and values"},
     {"data: {kind: bytes, path: x.h5, context: 64}",
@@ -284,8 +284,8 @@ TEST(RecipeErrors, YamlsCornerCasesAreRefused) {
       {"a: &x 1\nb: *x\n", "r.yaml:1: this is an anchor; recipes have no anchors or aliases, so remove it"},
       {"a: &x [1]\n", "r.yaml:1: this is an anchor; recipes have no anchors or aliases, so remove it"},
       {small + "<<: {name: x}\n",
-       "r.yaml:18: unknown key '<<'; choose from name, reproduces, unpublished, data, model, train, optimizer, "
-       "parallel"},
+       "r.yaml:18: unknown key '<<'; choose from name, reproduces, unpublished, data, objective, model, train, "
+       "optimizer, parallel"},
       {"a: !!int 3\n", "r.yaml:1: this has the tag tag:yaml.org,2002:int; recipes have no tags, so remove it"},
       {"a: !mine {b: 3}\n", "r.yaml:1: this has the tag !mine; recipes have no tags, so remove it"},
       {"? [a, b]\n: c\n", "r.yaml:1: a key must be a word, as in layers: 12"},

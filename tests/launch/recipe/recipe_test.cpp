@@ -180,6 +180,18 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
             4);
 }
 
+// So a run of an earlier version, whose recipe has no objective, is resumed by its own recipe.
+TEST(Recipe, TheDefaultObjectiveIsNotWritten) {
+  const Recipe r = parse_recipe(small_recipe, "r.yaml"), said = parse_recipe(small_recipe, "r.yaml", {"objective={}"});
+  EXPECT_STREQ(r.objective->kind(), "next_byte");
+  EXPECT_EQ(r.model->objective, r.objective);
+  EXPECT_EQ(r.resolved.find("objective"), std::string::npos);
+  EXPECT_EQ(said.resolved, r.resolved);
+  EXPECT_EQ(parse_recipe(small_recipe, "r.yaml", {"objective.kind=next_byte"}).resolved, r.resolved);
+  EXPECT_EQ(error_of(small_recipe, {"objective.kind=previous_byte"}),
+            "--set objective.kind=previous_byte: objective.kind is previous_byte, but must be next_byte");
+}
+
 TEST(Recipe, FullRecipeOfThisTestSetsEveryKeyThereIs) {
   RecipeWriter writer;
   Recipe any = parse_recipe(full_recipe, "r.yaml");

@@ -69,9 +69,9 @@ TEST(RunHistory, TakesTheMeanLossWhereALineHasIt) {
              "{\"step\":30,\"bits_per_byte\":2,\"mean_loss\":null,\"host_peak_bytes\":1024}\n");
   const RunHistory history = read_history(dir.path());
   ASSERT_EQ(history.steps.size(), 3u);
-  EXPECT_EQ(history.steps[0].bits_per_byte, 2);
-  EXPECT_NEAR(history.steps[1].bits_per_byte, 1, 1e-12);
-  EXPECT_EQ(history.steps[2].bits_per_byte, 2);
+  EXPECT_EQ(history.steps[0].figure, 2);
+  EXPECT_NEAR(history.steps[1].figure, 1, 1e-12);
+  EXPECT_EQ(history.steps[2].figure, 2);
   EXPECT_EQ(history.host_peak_bytes, 4096);
 }
 

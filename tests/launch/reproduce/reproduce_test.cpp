@@ -445,7 +445,7 @@ TEST(KeptEvaluations, OfOtherBytesAreNotReused) {
   KeptEvaluation kept;
   kept.data = "x.h5";
   kept.sha256 = "first";
-  kept.bits_per_byte = 1.5;
+  kept.figure = 1.5;
   keep_evaluation(run.path(), kept);
   const std::vector<KeptEvaluation> found = kept_evaluations(run.path());
   ASSERT_EQ(found.size(), 1u);

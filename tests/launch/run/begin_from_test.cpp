@@ -126,8 +126,8 @@ TEST_F(BeginFrom, ANewRunStartsAtStepZeroWithTheWeightsThatWereLearnt) {
     EXPECT_EQ(more.steps[i].step, base.steps[i].step);
     EXPECT_EQ(more.steps[i].lr, base.steps[i].lr);
   }
-  EXPECT_GT(base.steps.front().bits_per_byte, 7);
-  EXPECT_LT(more.steps.front().bits_per_byte, 5.5);
+  EXPECT_GT(base.steps.front().figure, 7);
+  EXPECT_LT(more.steps.front().figure, 5.5);
 }
 
 TEST_F(BeginFrom, TheOtherRunIsOnlyRead) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "datasets/objectives/kinds.h"
 #include "tests/support/toy_model.h"
 
 namespace longstride {
@@ -104,9 +105,9 @@ TEST(Evaluate, StandardErrorIsThatOfTheMeanOverWindows) {
   std::align(Arena::alignment, memory.size() - Arena::alignment, base, space);
   Arena arena(base, memory.size() - Arena::alignment);
   toy.context().arena = &arena;
-  const EvaluationResult result = evaluate(toy.model(), toy.context(), sequences, config, *comm);
-  EXPECT_NEAR(result.bits_per_byte(), mean, 1e-12);
-  EXPECT_NEAR(result.standard_error.value(), std::sqrt(squares / 4 / 5), 1e-12);
+  const EvaluationResult result = evaluate(toy.model(), default_objective(), toy.context(), sequences, config, *comm);
+  EXPECT_NEAR(result.figures.at(1).value, mean, 1e-12);
+  EXPECT_NEAR(result.figures.at(1).error.value(), std::sqrt(squares / 4 / 5), 1e-12);
 }
 
 TEST(Evaluate, EqualsTheLossesOfTheWindowsWhateverTheBatch) {
@@ -134,9 +135,10 @@ TEST(Evaluate, EqualsTheLossesOfTheWindowsWhateverTheBatch) {
       std::align(Arena::alignment, memory.size() - Arena::alignment, base, space);
       Arena arena(base, memory.size() - Arena::alignment);
       toy.context().arena = &arena;
-      const EvaluationResult result = evaluate(toy.model(), toy.context(), sequences, config, *comm);
+      const EvaluationResult result =
+          evaluate(toy.model(), default_objective(), toy.context(), sequences, config, *comm);
       EXPECT_EQ(result.bytes, 90);
-      EXPECT_NEAR(result.nats, expected, 1e-9);
+      EXPECT_NEAR(result.scored.sums.front(), expected, 1e-9);
     }
   }
 }

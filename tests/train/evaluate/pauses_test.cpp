@@ -15,6 +15,7 @@
 #include <sstream>
 #include <thread>
 
+#include "datasets/objectives/kinds.h"
 #include "framework/train/metrics/time_left.h"
 #include "framework/train/run/file_work.h"
 #include "framework/train/run/rounds.h"
@@ -85,6 +86,7 @@ class Pauses : public ::testing::Test {
     const auto comm = make_single_communicator();
     setup_.model = &model;
     setup_.data = &rows_;
+    setup_.objective = &default_objective();
     setup_.validation = validation;
     setup_.comm = comm.get();
     ::testing::internal::CaptureStderr();

@@ -17,7 +17,7 @@ using nlohmann::json;
 using testing::TemporaryDirectory;
 
 StepMetrics step_metrics(std::int64_t step) {
-  return {step, 2.5, 3.6, 1e-4, 0.75, 10234.5, 2.75, step * 64, 4096, {}, {}, {}, {}};
+  return {step, {{"loss", 2.5}, {"bits_per_byte", 3.6}}, 1e-4, 0.75, 10234.5, 2.75, step * 64, 4096, {}, {}, {}, {}};
 }
 
 std::vector<json> lines_of(const std::string& run) {
@@ -43,7 +43,7 @@ TEST(Metrics, LinesCarryTheDocumentedKeys) {
   const TemporaryDirectory run;
   MetricsWriter writer(run.path(), 0);
   writer.write(step_metrics(10));
-  writer.write(EvaluationMetrics{10, "valid", 2.25, 3.25, 4096, 1.5});
+  writer.write(EvaluationMetrics{10, "valid", {{"loss", 2.25}, {"bits_per_byte", 3.25}}, 4096, 1.5});
   auto lines = lines_of(run.path());  // flushed already: the writer is still open
   ASSERT_EQ(lines.size(), 2u);
   for (json& line : lines) {
@@ -112,7 +112,7 @@ TEST(Metrics, ThePeakOfMemoryGrowsWithWhatIsTouched) {
 TEST(Metrics, NumbersThatAreNotFiniteAreNull) {
   const TemporaryDirectory run;
   StepMetrics metrics = step_metrics(1);
-  metrics.loss = std::nan("");
+  metrics.figures.front().second = std::nan("");
   metrics.grad_norm = HUGE_VAL;
   MetricsWriter(run.path(), 0).write(metrics);
   EXPECT_TRUE(lines_of(run.path()).at(0)["loss"].is_null());

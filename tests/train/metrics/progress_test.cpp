@@ -11,7 +11,7 @@
 namespace longstride::progress_test {
 namespace {
 
-const Progress sample = {1200, 73000, 2.1314, 10234, 0.3119, 18720.0};
+const Progress sample = {1200, 73000, 2.1314, 10234, 0.3119, 18720.0, "bits/byte"};
 
 TEST(ProgressText, SaysWhereTheRunIs) {
   EXPECT_EQ(progress_text(sample, 100),
@@ -64,7 +64,7 @@ TEST(RateText, KeepsThreeDigits) {
 
 const std::string unknowns = " | 1.000 bits/byte | 100 tokens/s | time left unknown";
 
-Progress at(std::int64_t step) { return {step, 3, 1, 100, {}, {}}; }
+Progress at(std::int64_t step) { return {step, 3, 1, 100, {}, {}, "bits/byte"}; }
 
 std::string content_of(std::FILE* file) {
   std::string text;
