@@ -14,7 +14,7 @@ struct DistanceSettings {
   bool shared_table = false, content_bias = false, position_bias = false, first_keys = false, self = true;
   std::int64_t window = 0;
   double longest_span = 0, ramp = 0;
-  std::vector<std::int32_t> dilation;
+  std::vector<std::int32_t> dilation = {};
 
   bool spans() const { return longest_span > 0; }
 };

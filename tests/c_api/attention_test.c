@@ -79,7 +79,7 @@ static void free_scratch(unsigned char* memory, const void* scratch, size_t byte
 }
 
 /* By the library: from numbers to numbers, through arrays of the layout. */
-static void run(const struct problem* p, int32_t dtype, enum layout layout, double* input[4], struct result* r) {
+static void run(const struct problem* p, int32_t dtype, enum layout layout, double* input[4], struct naive_result* r) {
   struct longstride_plan_config config = {sizeof config, p->pattern,    p->batch, p->n,  p->heads,
                                           p->key_size,   p->value_size, 0,        dtype, LONGSTRIDE_CPU};
   struct longstride_plan* plan = NULL;
@@ -144,9 +144,22 @@ static void compare(const char* name, const struct problem* p, int32_t dtype, en
   uint64_t state = 1;
   double* input[4] = {numbers(keys_of(p), &state), numbers(keys_of(p), &state), numbers(values_of(p), &state),
                       numbers(values_of(p), &state)};
-  struct result right = result_of(p), naive = result_of(p), tested = result_of(p);
-  naive_long(p, input[0], input[1], input[2], input[3], &right);
-  (dtype == LONGSTRIDE_F64 ? naive_f64 : naive_f32)(p, input[0], input[1], input[2], input[3], &naive);
+  struct naive_result right = result_of(p), naive = result_of(p), tested = result_of(p);
+  const struct naive_problem defined = {.batch = p->batch,
+                                        .queries = p->n,
+                                        .keys = p->n,
+                                        .heads = p->heads,
+                                        .key_size = p->key_size,
+                                        .value_size = p->value_size,
+                                        .q = input[0],
+                                        .k = input[1],
+                                        .v = input[2],
+                                        .dout = input[3],
+                                        .tables = 1,
+                                        .weight = allowed,
+                                        .of = p};
+  naive_attention(&defined, in_long_double, &right);
+  naive_attention(&defined, dtype == LONGSTRIDE_F64 ? in_f64 : in_f32, &naive);
   run(p, dtype, layout, input, &tested);
   const double terms =
       4.0 * (double)(p->key_size + p->value_size) * (dtype == LONGSTRIDE_F64 ? DBL_EPSILON : FLT_EPSILON);

@@ -8,6 +8,7 @@
 
 #include "kernels/c_api/distance.h"
 #include "tests/c_api/expect.h"
+#include "tests/c_api/naive.h"
 #include "tests/c_api/numbers.h"
 
 struct distance_problem {
@@ -42,35 +43,52 @@ static size_t count_of(const struct distance_problem* p, int n) {
   return (size_t)counts[n];
 }
 
-static int sees(const struct distance_problem* p, int64_t head, int64_t position, int64_t j) {
+/* Of a problem's query i for key j, before spans: whether it sees the key, which is at a distance t >= 0. */
+static int sees(const struct distance_problem* p, int64_t sequence, int64_t head, int64_t t, int64_t j) {
   const struct longstride_distance_config* c = &p->config;
-  const int64_t t = position - j, step = c->dilation_count > 0 ? c->dilation[head] : 1;
-  return t >= 0 && t % step == 0 && (t > 0 || !c->without_self) && (c->window == 0 || t / step < c->window);
+  const int64_t step = c->dilation_count > 0 ? c->dilation[head] : 1;
+  return t % step == 0 && (t > 0 || !c->without_self) && (c->window == 0 || t / step < c->window) &&
+         j >= p->first_key[sequence];
 }
-static const double* row_of(const struct distance_problem* p, const double* table, int64_t head, int64_t t) {
-  const struct longstride_distance_config* c = &p->config;
-  if (c->distances == 0) return NULL;
-  const int64_t row = t < c->distances ? t : c->distances - 1;
-  return table + (c->shared_table ? row : row * c->heads + head) * c->key_size;
-}
-static double bias_of(const struct distance_problem* p, const double* bias, int64_t head, int64_t d) {
-  const int given = bias != NULL;
-  return given ? bias[head * p->config.key_size + d] : 0;
-}
-
-/* A query of a head, at a position among the keys; and where it and key j lie, in rows. */
-struct distance_row {
-  int64_t sequence, head, query, position;
+struct spans {
+  const struct distance_problem* p;
+  const double* span;
 };
-static int64_t query_at(const struct distance_problem* p, struct distance_row row) {
-  return (row.sequence * p->config.queries + row.query) * p->config.heads + row.head;
-}
-static int64_t key_at(const struct distance_problem* p, struct distance_row row, int64_t j) {
-  return (row.sequence * p->config.keys + j) * p->config.heads + row.head;
+static double weight(const void* of, int64_t sequence, int64_t head, int64_t i, int64_t j) {
+  const struct spans* s = of;
+  const struct longstride_distance_config* c = &s->p->config;
+  const int64_t t = c->keys - c->queries + i - j;
+  if (!sees(s->p, sequence, head, t, j)) return 0;
+  const double w = c->longest_span > 0 ? (c->ramp + s->span[head] * c->longest_span - (double)t) / c->ramp : 1;
+  return w < 1.0 / 1024 ? 0 : w < 1 ? w : 1;
 }
 
-#define NAIVE "tests/c_api/distance_naive.h"
-#include "tests/c_api/each_real.h"
+static void naive(const struct distance_problem* p, const struct distance_arrays* a, enum arithmetic type,
+                  const struct distance_arrays* r) {
+  const struct longstride_distance_config* c = &p->config;
+  const struct spans spans = {p, a->span};
+  const struct naive_problem defined = {.batch = c->batch,
+                                        .queries = c->queries,
+                                        .keys = c->keys,
+                                        .heads = c->heads,
+                                        .key_size = c->key_size,
+                                        .value_size = c->value_size,
+                                        .q = a->q,
+                                        .k = a->k,
+                                        .v = a->v,
+                                        .dout = a->o,
+                                        .distances = c->distances,
+                                        .tables = c->shared_table ? 1 : c->heads,
+                                        .table = a->table,
+                                        .content_bias = c->content_bias ? a->content_bias : NULL,
+                                        .position_bias = c->position_bias ? a->position_bias : NULL,
+                                        .slope = c->longest_span > 0 ? c->longest_span / c->ramp : 0,
+                                        .weight = weight,
+                                        .of = &spans};
+  const struct naive_result result = {r->o,   r->lse, r->q, r->k, r->v, r->table, r->content_bias, r->position_bias,
+                                      r->span};
+  naive_attention(&defined, type, &result);
+}
 
 static struct distance_arrays zeros(const struct distance_problem* p) {
   struct distance_arrays a;
@@ -195,11 +213,9 @@ static int has(const struct longstride_distance_config* c, int n) {
 
 static void compare(const char* name, const struct distance_problem* p, int32_t dtype) {
   const struct longstride_distance_config* c = &p->config;
-  struct distance_arrays given = inputs(p), right = zeros(p), naive = zeros(p), tested = zeros(p), seen = given;
-  if (!c->content_bias) seen.content_bias = NULL;
-  if (!c->position_bias) seen.position_bias = NULL;
-  naive_long(p, &seen, &right);
-  (dtype == LONGSTRIDE_F64 ? naive_f64 : naive_f32)(p, &seen, &naive);
+  struct distance_arrays given = inputs(p), right = zeros(p), plain = zeros(p), tested = zeros(p);
+  naive(p, &given, in_long_double, &right);
+  naive(p, &given, dtype == LONGSTRIDE_F64 ? in_f64 : in_f32, &plain);
   run(p, dtype, &given, &tested);
   const double epsilon = dtype == LONGSTRIDE_F64 ? DBL_EPSILON : FLT_EPSILON;
   for (int n = 0; n < arrays; ++n) {
@@ -208,7 +224,7 @@ static void compare(const char* name, const struct distance_problem* p, int32_t 
     double size = 1;
     for (size_t i = 0; i < count; ++i)
       if (isfinite((*nth(&right, n))[i])) size = fmax(size, fabs((*nth(&right, n))[i]));
-    const double allowed = 2 * largest_error(*nth(&naive, n), *nth(&right, n), count) +
+    const double allowed = 2 * largest_error(*nth(&plain, n), *nth(&right, n), count) +
                            4.0 * (double)(c->key_size + c->value_size) * epsilon * size;
     const double error = largest_error(*nth(&tested, n), *nth(&right, n), count);
     EXPECT(error <= allowed && allowed < 1e-3 * size, "%s of %s, %lld keys: error %g, allowed %g", names[n], name,
@@ -216,7 +232,7 @@ static void compare(const char* name, const struct distance_problem* p, int32_t 
   }
   release(&given);
   release(&right);
-  release(&naive);
+  release(&plain);
   release(&tested);
 }
 

@@ -11,6 +11,7 @@
 
 #include "kernels/c_api/attention.h"
 #include "tests/c_api/expect.h"
+#include "tests/c_api/naive.h"
 #include "tests/c_api/numbers.h"
 
 struct problem {
@@ -18,19 +19,9 @@ struct problem {
   int64_t batch, n, heads, key_size, value_size;
 };
 
-/* Zeros at first. o, dv: value_size; dq, dk: key_size. */
-struct result {
-  double *o, *lse, *dq, *dk, *dv;
-};
-
 static size_t rows_of(const struct problem* p) { return (size_t)(p->batch * p->n * p->heads); }
 static size_t keys_of(const struct problem* p) { return rows_of(p) * (size_t)p->key_size; }
 static size_t values_of(const struct problem* p) { return rows_of(p) * (size_t)p->value_size; }
-
-/* Where the elements of a head at a position begin. */
-static int64_t at(const struct problem* p, int64_t b, int64_t position, int64_t head, int64_t size) {
-  return ((b * p->n + position) * p->heads + head) * size;
-}
 
 static int allows(const struct longstride_pattern* p, const char* part, int64_t head, int64_t i, int64_t j) {
   const int64_t l = p->stride, window = p->window > 0 ? p->window : l + 1;
@@ -42,32 +33,38 @@ static int allows(const struct longstride_pattern* p, const char* part, int64_t 
   return (j % l >= l - (s + 1) * c && j % l < l - s * c) || (p->summary_inclusive && j % l == 0);
 }
 
-/* Whether position i of a head may attend to position j <= i. */
-static int allowed(const struct longstride_pattern* p, int64_t heads, int64_t head, int64_t i, int64_t j) {
+/* 1 if position i of a head of the problem may attend to position j <= i, else 0. */
+static double allowed(const void* problem, int64_t sequence, int64_t head, int64_t i, int64_t j) {
+  const struct problem* of = problem;
+  const struct longstride_pattern* p = of->pattern;
   const int64_t count = (int64_t)p->part_count;
+  (void)sequence;
   if (strcmp(p->integration, "interleaved") == 0) return allows(p, p->parts[p->layer % count], head, i, j);
-  if (strcmp(p->integration, "multihead") == 0) return allows(p, p->parts[head * count / heads], head, i, j);
+  if (strcmp(p->integration, "multihead") == 0) return allows(p, p->parts[head * count / of->heads], head, i, j);
   for (int64_t part = 0; part < count; ++part)
     if (allows(p, p->parts[part], head, i, j)) return 1;
   return 0;
 }
 
-static struct result result_of(const struct problem* p) {
-  struct result r = {calloc(values_of(p), sizeof(double)), calloc(rows_of(p), sizeof(double)),
-                     calloc(keys_of(p), sizeof(double)), calloc(keys_of(p), sizeof(double)),
-                     calloc(values_of(p), sizeof(double))};
+static struct naive_result result_of(const struct problem* p) {
+  struct naive_result r = {calloc(values_of(p), sizeof(double)),
+                           calloc(rows_of(p), sizeof(double)),
+                           calloc(keys_of(p), sizeof(double)),
+                           calloc(keys_of(p), sizeof(double)),
+                           calloc(values_of(p), sizeof(double)),
+                           NULL,
+                           NULL,
+                           NULL,
+                           NULL};
   return r;
 }
-static void free_result(struct result* r) {
+static void free_result(struct naive_result* r) {
   free(r->o);
   free(r->lse);
   free(r->dq);
   free(r->dk);
   free(r->dv);
 }
-
-#define NAIVE "tests/c_api/naive.h"
-#include "tests/c_api/each_real.h"
 
 static double* numbers(size_t count, uint64_t* state) {
   double* x = malloc(count * sizeof *x);

@@ -1,8 +1,11 @@
-# The C interface from C99.
+# The C interface from C99, with a definition of attention in C++.
+add_library(c_api_naive STATIC ${CMAKE_CURRENT_LIST_DIR}/naive.cpp)
+longstride_flags(c_api_naive)
+target_link_libraries(c_api_naive PUBLIC OpenMP::OpenMP_CXX)
 foreach(name attention distance mistakes)
   add_executable(test_c_api_${name} ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c)
   target_compile_options(test_c_api_${name} PRIVATE -std=c99 -O2 -Wall -Wextra -Wpedantic -Wshadow -Werror)
-  target_link_libraries(test_c_api_${name} PRIVATE longstride_attention Threads::Threads m)
+  target_link_libraries(test_c_api_${name} PRIVATE c_api_naive longstride_attention Threads::Threads m)
   if(LONGSTRIDE_SANITIZE)
     target_compile_options(test_c_api_${name} PRIVATE -fsanitize=${LONGSTRIDE_SANITIZE} -fno-sanitize-recover=all)
   endif()

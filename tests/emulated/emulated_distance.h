@@ -49,8 +49,8 @@ class EmulatedDistance {
             c.distances > 0 ? random(table_, 5 + 100 * draw) : std::vector<double>(),
             random(bias_, 6 + 100 * draw),
             random(bias_, 7 + 100 * draw)},
-        exact_(DenseDistanceAttention<double>(c, in_, Dtype::bf16).result()),
-        naive_(DenseDistanceAttention<float>(c, in_, Dtype::bf16).result()) {}
+        exact_(dense_distance_attention<double>(c, in_, Dtype::bf16)),
+        naive_(dense_distance_attention<float>(c, in_, Dtype::bf16)) {}
 
   // On a GPU of this many multiprocessors, with events in the seed's order.
   DistanceResult<double> run(int multiprocessors, std::uint64_t seed) {

@@ -360,105 +360,58 @@ class SpotCheck {
       : p_(p), in_(in), x_(x), head_(head) {}
 
   void expect_as_good_as_naive(const std::vector<std::int64_t>& rows, const std::string& where) const {
-    AttentionResult mine, exact, naive;
-    for (std::int64_t i : rows) {
-      add<double>(i, Dtype::f64, exact);
-      add<float>(i, in_.dtype, naive);
-      take(x_.o, i, in_.shape.value_size, mine.o);
-      mine.lse.push_back(x_.lse[static_cast<std::size_t>(head_ * in_.shape.n + i)]);
-      take(x_.dq, i, in_.shape.key_size, mine.dq);
-      take(x_.dk, i, in_.shape.key_size, mine.dk);
-      take(x_.dv, i, in_.shape.value_size, mine.dv);
-    }
-    kernels::expect_as_good_as_naive(mine, naive, exact, in_, where);
+    kernels::expect_as_good_as_naive(rows_of(x_, x_, rows), naive<float>(rows, in_.dtype),
+                                     naive<double>(rows, Dtype::f64), in_, where);
   }
 
  private:
-  std::int64_t at(std::int64_t position) const { return position * in_.shape.heads + head_; }
-  void take(const std::vector<double>& from, std::int64_t i, std::int64_t size, std::vector<double>& to) const {
-    to.insert(to.end(), from.begin() + at(i) * size, from.begin() + (at(i) + 1) * size);
+  template <class A>
+  AttentionResult naive(const std::vector<std::int64_t>& rows, Dtype stored) const {
+    NaiveAttention<A> of_queries(naive_problem<A>(in_), rounding_to(stored)),
+        of_keys(naive_problem<A>(in_), rounding_to(stored));
+    of_keys.out.o.assign(x_.o.begin(), x_.o.end());
+    of_keys.out.lse.assign(x_.lse.begin(), x_.lse.end());
+    for (const std::int64_t row : rows) {
+      std::vector<NaivePair<A>> pairs;
+      for (std::int64_t j = 0; j <= row; ++j)
+        if (sees(row, j)) pairs.push_back({.key = j});
+      of_queries.forward(0, head_, row, pairs);
+      of_queries.backward(0, head_, row, pairs);
+      for (std::int64_t i = row; i < in_.shape.n; ++i) {
+        if (!sees(i, row)) continue;
+        pairs = {{.key = row}};
+        of_keys.score(0, head_, i, pairs);
+        of_keys.backward(0, head_, i, pairs);
+        of_keys.add_to_key(0, head_, i, pairs[0]);
+      }
+    }
+    return rows_of(stored_result(of_queries.out, stored), stored_result(of_keys.out, stored), rows);
   }
+
   bool sees(std::int64_t i, std::int64_t j) const { return allowed(p_.pattern, 0, p_.heads, head_, i, j); }
 
-  const double* row(const std::vector<double>& x, std::int64_t position, std::int64_t size) const {
-    return x.data() + at(position) * size;
+  // The head's rows alone.
+  AttentionResult rows_of(const AttentionResult& queries, const AttentionResult& keys,
+                          const std::vector<std::int64_t>& rows) const {
+    AttentionResult out;
+    const auto take = [&](const std::vector<double>& from, std::int64_t size, std::vector<double>& to) {
+      for (const std::int64_t i : rows)
+        if (!from.empty()) to.insert(to.end(), from.begin() + at(i) * size, from.begin() + (at(i) + 1) * size);
+    };
+    for (const auto member : {&AttentionResult::dq, &AttentionResult::dq_terms})
+      take(queries.*member, in_.shape.key_size, out.*member);
+    for (const auto member : {&AttentionResult::dk, &AttentionResult::dk_terms})
+      take(keys.*member, in_.shape.key_size, out.*member);
+    for (const auto member : {&AttentionResult::dv, &AttentionResult::dv_terms})
+      take(keys.*member, in_.shape.value_size, out.*member);
+    take(queries.o, in_.shape.value_size, out.o);
+    for (const auto member : {&AttentionResult::lse, &AttentionResult::lse_terms})
+      for (const std::int64_t i : rows)
+        if (!(queries.*member).empty())
+          (out.*member).push_back((queries.*member)[static_cast<std::size_t>(head_ * in_.shape.n + i)]);
+    return out;
   }
-  // Appends the weighted sum of the rows of x at these positions, or of their magnitudes.
-  template <class A>
-  void append(std::vector<double>& to, const DenseRow<A>& math, const std::vector<A>& weight,
-              const std::vector<std::int64_t>& positions, const std::vector<double>& x, bool magnitudes = false) const {
-    const bool of_keys = &x == &in_.q || &x == &in_.k;
-    const std::int64_t size = of_keys ? math.key_size : math.value_size;
-    const A scale = of_keys ? math.scale : A(1);
-    const auto row_of = [&](std::size_t t) { return row(x, positions[t], size); };
-    std::vector<double> sum(static_cast<std::size_t>(size));
-    if (magnitudes)
-      weighted_magnitudes(weight, row_of, scale, sum.data(), size);
-    else
-      weighted_sum(math, weight, row_of, scale, sum.data(), size);
-    to.insert(to.end(), sum.begin(), sum.end());
-  }
-
-  template <class A>
-  void add(std::int64_t i, Dtype stored, AttentionResult& out) const {
-    const DenseRow<A> math{stored, in_.shape.key_size, in_.shape.value_size, static_cast<A>(in_.shape.scale())};
-    add_query(i, math, out);
-    add_key(i, math, out);
-  }
-
-  template <class A>
-  void add_query(std::int64_t i, const DenseRow<A>& math, AttentionResult& out) const {
-    const double* q = row(in_.q, i, math.key_size);
-    const double* dout = row(in_.dout, i, math.value_size);
-    std::vector<std::int64_t> keys;
-    std::vector<A> p, stored_p, ds, ds_terms;
-    for (std::int64_t j = 0; j <= i; ++j)
-      if (sees(i, j)) {
-        keys.push_back(j);
-        p.push_back(math.score(q, row(in_.k, j, math.key_size)));
-      }
-    out.lse.push_back(static_cast<double>(softmax(p)));
-    A lse_terms = 1 + std::abs(static_cast<A>(out.lse.back()));
-    for (std::size_t t = 0; t < keys.size(); ++t) {
-      stored_p.push_back(math.store(p[t]));
-      lse_terms += p[t] * math.score_terms(q, row(in_.k, keys[t], math.key_size));
-    }
-    out.lse_terms.push_back(static_cast<double>(lse_terms));
-    append(out.o, math, stored_p, keys, in_.v);
-    const double* o = out.o.data() + out.o.size() - math.value_size;
-    const A delta = math.delta(dout, o);
-    for (std::size_t t = 0; t < keys.size(); ++t) {
-      const double* value = row(in_.v, keys[t], math.value_size);
-      ds.push_back(math.score_gradient(p[t], dout, value, delta));
-      ds_terms.push_back(math.score_gradient_terms(p[t], dout, value, o));
-    }
-    append(out.dq, math, ds, keys, in_.k);
-    append(out.dq_terms, math, ds_terms, keys, in_.k, true);
-  }
-
-  template <class A>
-  void add_key(std::int64_t i, const DenseRow<A>& math, AttentionResult& out) const {
-    const double* k = row(in_.k, i, math.key_size);
-    const double* v = row(in_.v, i, math.value_size);
-    std::vector<std::int64_t> queries;
-    std::vector<A> stored_p, p_terms, ds, ds_terms;
-    for (std::int64_t r = i; r < in_.shape.n; ++r) {
-      if (!sees(r, i)) continue;
-      queries.push_back(r);
-      const double *q = row(in_.q, r, math.key_size), *dout = row(in_.dout, r, math.value_size);
-      const double* o = row(x_.o, r, math.value_size);
-      const A lse = static_cast<A>(x_.lse[static_cast<std::size_t>(head_ * in_.shape.n + r)]);
-      const A weight = std::exp(math.score(q, k) - lse);
-      p_terms.push_back(weight * (math.score_terms(q, k) + std::abs(lse)));
-      ds.push_back(math.score_gradient(weight, dout, v, math.delta(dout, o)));
-      ds_terms.push_back(math.score_gradient_terms(weight, dout, v, o));
-      stored_p.push_back(math.store(weight));
-    }
-    append(out.dk, math, ds, queries, in_.q);
-    append(out.dk_terms, math, ds_terms, queries, in_.q, true);
-    append(out.dv, math, stored_p, queries, in_.dout);
-    append(out.dv_terms, math, p_terms, queries, in_.dout, true);
-  }
+  std::int64_t at(std::int64_t position) const { return position * in_.shape.heads + head_; }
 
   const NamedPattern& p_;
   const AttentionInput& in_;

@@ -9,6 +9,7 @@
 
 #include "framework/core/parameters.h"
 #include "framework/models/decoder/config.h"
+#include "kernels/attention/naive.h"
 
 namespace longstride::test {
 
@@ -47,22 +48,28 @@ class DenseAttentionMaps {
 
   std::vector<double> probabilities(std::int64_t layer, std::int64_t head, std::int64_t query) const {
     const auto& rows = inputs_[static_cast<std::size_t>(layer)];
-    const std::int64_t position = c_.memory.rows() + query, step = c_.distance.dilation_of(layer, head);
-    const std::int64_t window = DistanceConfig::of_layer(c_.distance.window, layer, 0);
-    std::vector<double> out(static_cast<std::size_t>(position) + 1, 0.0);
-    double sum = 0;
-    for (std::int64_t j = 0; j <= position; ++j) {
-      const std::int64_t distance = position - j;
-      const bool seen = distance % step == 0 && (window == 0 || distance / step < window) &&
-                        (distance > 0 || c_.distance.self) && !rows[static_cast<std::size_t>(j)].empty();
-      const double w = seen ? weight(layer, head, distance) : 0;
-      if (w == 0) continue;
-      const double p = w * std::exp(score(layer, head, rows[static_cast<std::size_t>(position)],
-                                          rows[static_cast<std::size_t>(j)], distance));
-      sum += out[static_cast<std::size_t>(j)] = p;
+    const std::string name = "layers." + std::to_string(layer) + ".attention";
+    const std::string shared = c_.distance.biases == BiasSharing::model ? "distance" : name;
+    const std::int64_t position = c_.memory.rows() + query, keys = position + 1, size = c_.key_size();
+    const Row q = projected(name, 0, head, rows[static_cast<std::size_t>(position)]),
+              u = values(shared + ".content_bias"), v = values(shared + ".position_bias");
+    Row k, table, each(static_cast<std::size_t>(keys * keys)), none(static_cast<std::size_t>(keys));
+    std::vector<kernels::NaivePair<double>> pairs;
+    for (std::int64_t j = 0; j < keys; ++j) {
+      const Row& other = rows[static_cast<std::size_t>(j)];
+      const Row key = other.empty() ? Row(q.size()) : projected(name, 1, head, other);
+      k.insert(k.end(), key.begin(), key.end());
+      const Row t = distance_row(name, head, j);
+      table.insert(table.end(), t.begin(), t.end());
+      each[static_cast<std::size_t>(j * keys + j)] = 1;  // so that the output is the probabilities
+      const double w = other.empty() ? 0 : weight(layer, head, position - j);
+      if (w > 0) pairs.push_back({.key = j, .distance = position - j, .weight = w});
     }
-    for (double& p : out) p = sum > 0 ? p / sum : 0;
-    return out;
+    const auto of_head = [&](const Row& bias) { return bias.empty() ? nullptr : bias.data() + head * size; };
+    kernels::NaiveAttention<double> naive({1, 1, keys, 1, size, keys, 1 / std::sqrt(static_cast<double>(size)),
+                                           q.data(), k.data(), each.data(), none.data(), table.empty() ? 0 : keys, 1,
+                                           table.data(), of_head(u), of_head(v)});
+    return naive.run([&](std::int64_t, std::int64_t, std::int64_t) { return pairs; }).o;
   }
 
  private:
@@ -116,7 +123,12 @@ class DenseAttentionMaps {
     return out;
   }
 
+  // 0 where a distance is not seen.
   double weight(std::int64_t layer, std::int64_t head, std::int64_t distance) const {
+    const std::int64_t step = c_.distance.dilation_of(layer, head),
+                       window = DistanceConfig::of_layer(c_.distance.window, layer, 0);
+    if (distance % step != 0 || (window > 0 && distance / step >= window) || (distance == 0 && !c_.distance.self))
+      return 0;
     const LearnedSpans& s = c_.distance.span;
     if (!s.given()) return 1;
     const double z = values("layers." + std::to_string(layer) + ".attention.span")[static_cast<std::size_t>(head)];
@@ -147,7 +159,7 @@ class DenseAttentionMaps {
     if (d.table == DistanceTable::none) return {};
     if (d.table == DistanceTable::learned) {
       const Row table = values(d.shared_table ? "distance.table" : name + ".distance.table");
-      const std::int64_t row = std::min(d.self ? distance : distance - 1, d.distances - 1);
+      const std::int64_t row = std::clamp<std::int64_t>(d.self ? distance : distance - 1, 0, d.distances - 1);
       const std::size_t first =
           d.shared_table ? static_cast<std::size_t>(row) * size : (static_cast<std::size_t>(row) * heads + h) * size;
       return {table.begin() + at(first), table.begin() + at(first + size)};
@@ -162,21 +174,6 @@ class DenseAttentionMaps {
         y[r] += matrix[(h * size + r) * width() + i] * (i < width() / 2 ? std::sin(angle) : std::cos(angle));
       }
     return y;
-  }
-
-  double score(std::int64_t layer, std::int64_t head, const Row& own, const Row& other, std::int64_t distance) const {
-    const std::string name = "layers." + std::to_string(layer) + ".attention";
-    const std::string shared = c_.distance.biases == BiasSharing::model ? "distance" : name;
-    const Row q = projected(name, 0, head, own), k = projected(name, 1, head, other),
-              t = distance_row(name, head, distance), u = values(shared + ".content_bias"),
-              v = values(shared + ".position_bias");
-    double score = 0;
-    for (std::size_t i = 0; i < q.size(); ++i) {
-      const std::size_t bias = static_cast<std::size_t>(head) * q.size() + i;
-      score += (q[i] + (u.empty() ? 0 : u[bias])) * k[i];
-      if (!t.empty()) score += (q[i] + (v.empty() ? 0 : v[bias])) * t[i];
-    }
-    return score / std::sqrt(static_cast<double>(q.size()));
   }
 
   DecoderConfig c_;

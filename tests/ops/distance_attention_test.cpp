@@ -121,8 +121,7 @@ class DistanceAttentionOpTest : public DistanceAttentionTest {
 
   DenseResults dense_results(const DistanceOperands& x) {
     const DistanceValues in = x.values();
-    return {DenseDistanceAttention<double>(x.c, in, compute()).result(),
-            DenseDistanceAttention<float>(x.c, in, compute()).result()};
+    return {dense_distance_attention<double>(x.c, in, compute()), dense_distance_attention<float>(x.c, in, compute())};
   }
 
   // The gradients of parameters are added to what `found` held. dP and delta may cancel to what rounding leaves.
@@ -265,7 +264,7 @@ TEST_P(DistanceAttentionOpTest, CountsTheKeysThatNoQueryReads) {
     const DistanceValues in = x.values();
     DistanceCase all = c;
     all.first_key = {};
-    const auto dv = DenseDistanceAttention<double>(all, in, compute()).result().dv;
+    const auto dv = dense_distance_attention<double>(all, in, compute()).dv;
     const std::size_t row = static_cast<std::size_t>(c.heads * c.value_size);
     std::int64_t unread = 0;
     while (unread < c.n_k - c.n_q &&

@@ -264,7 +264,7 @@ std::vector<T> segment_by_segment(const StreamCase& c, DistanceValues in, Dtype 
     one.k = rows_of(in.k, p.batch, keys, row);
     one.v = rows_of(in.v, p.batch, keys, value_row);
     one.dout.assign(static_cast<std::size_t>(p.batch * whole.n_q * value_row), 0.0);
-    const std::vector<T> o = DenseDistanceAttention<T>(whole, one, operands).result().o;
+    const std::vector<T> o = dense_distance_attention<T>(whole, one, operands).o;
     for (std::int64_t b = 0; b < p.batch; ++b)
       std::copy_n(o.begin() + b * whole.n_q * value_row, whole.n_q * value_row,
                   out.begin() + (b * c.positions + first) * value_row);

@@ -19,12 +19,11 @@ def parts(q, k, v, table=None, content_bias=None, position_bias=None, span=None,
     heads, n, keys = q.shape[1], q.shape[2], k.shape[2]
     t = torch.arange(keys - n, keys, device=q.device)[:, None] - torch.arange(keys, device=q.device)[None, :]
     u, w = (0 if b is None else b[:, None].to(q.dtype) for b in (content_bias, position_bias))
-    scores = (q + u) @ k.transpose(2, 3)
+    bias = None
     if table is not None:
         rows = (table[:, None].expand(-1, heads, -1) if table.dim() == 2 else table).to(q.dtype)
         near = rows[t.clamp(0, len(rows) - 1)]  # (n, keys, heads, size)
-        scores = scores + torch.einsum("bhid,ijhd->bhij", q + w, near)
-    scores = scores * (scale or 1 / math.sqrt(q.shape[3]))
+        bias = torch.einsum("bhid,ijhd->bhij", q + w, near)
     steps = torch.tensor(dilation or [1] * heads, device=q.device)[:, None, None]
     allowed = (t >= (0 if include_self else 1) * steps) & (t % steps == 0)
     if window > 0:
@@ -36,11 +35,8 @@ def parts(q, k, v, table=None, content_bias=None, position_bias=None, span=None,
     if span is not None:
         weights = ((ramp + span[:, None, None].to(q.dtype) * longest_span - t) / ramp).clamp(max=1)
         allowed = allowed & (weights >= 1 / 1024)
-    empty = ~allowed.any(-1, keepdim=True)
-    p = torch.softmax(scores.masked_fill(~allowed, -torch.inf).masked_fill(empty, 0), -1)
-    p = p.masked_fill(~allowed, 0) * weights
-    p = p / p.sum(-1, keepdim=True).masked_fill(empty, 1)
-    return p @ v, p, weights, scores
+    o, p, scores = support.attend(q + u, k, v, allowed, bias, weights, scale)
+    return o, p, weights, scores
 
 
 def span_rounding(tensors, settings, dout):

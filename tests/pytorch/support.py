@@ -97,11 +97,21 @@ def allowed(pattern, heads, n):
     return mask & (i >= j)
 
 
+def attend(q, k, v, mask, bias=None, weights=None, scale=None):
+    """Attention from its definition, in the type of its arguments: output, probabilities and scores. A pair may have a
+    bias of its score, before the scale, and a weight of its exponential; a row without keys is 0."""
+    scores = q @ k.transpose(2, 3)
+    scores = (scores if bias is None else scores + bias) * (scale or 1 / math.sqrt(q.shape[3]))
+    empty = ~mask.any(-1, keepdim=True)
+    p = torch.softmax(scores.masked_fill(~mask, -math.inf).masked_fill(empty, 0), -1).masked_fill(~mask, 0)
+    if weights is not None:
+        p = p * weights
+        p = p / p.sum(-1, keepdim=True).masked_fill(empty, 1)
+    return p @ v, p, scores
+
+
 def naive(q, k, v, mask):
-    """Attention from its definition, in the type of its arguments; a row without keys is 0."""
-    scores = (q @ k.transpose(2, 3)) * (1 / math.sqrt(q.shape[3]))
-    weights = torch.softmax(scores.masked_fill(~mask, float("-inf")), 3)
-    return weights.masked_fill(~mask, 0.0) @ v
+    return attend(q, k, v, mask)[0]
 
 
 def inputs(batch, heads, n, key_size, value_size, dtype, seed=0):

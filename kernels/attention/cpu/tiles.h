@@ -95,15 +95,25 @@ inline Tile tile_at(const RowSet& set, std::int32_t index, std::int32_t size) {
   return {begin, std::clamp(set.length - begin, 0, size)};
 }
 
+// tile(r, :) = scale (row of entry begin + r + bias), with zeros as in gather; without a bias if that is null.
+template <class T>
+inline void gather_biased(const HeadRows<const T>& rows, const RowSet& set, Tile tile, T scale, const T* bias, T* to,
+                          std::int64_t ld, std::int64_t padded_rows) {
+  gather(rows, set, tile.begin, tile.rows, bias != nullptr ? T(1) : scale, to, ld, padded_rows);
+  for (std::int32_t r = 0; bias != nullptr && r < tile.rows; ++r)
+    for (std::int64_t d = 0; d < rows.size; ++d) to[r * ld + d] = scale * (to[r * ld + d] + bias[d]);
+}
+
 // The interval of each query lane, in entries of the keys; lanes beyond the tile's rows have none.
 template <class T>
 struct Bounds {
   T* low;
   T* high;
 
-  void set(const Part& part, const RowSet& queries, const RowSet& keys, Tile tile, std::int64_t lanes) const {
+  template <class Term>
+  void set(const Term& term, const RowSet& queries, Tile tile, std::int64_t lanes) const {
     each_entry(queries, tile.begin, tile.rows, [&](std::int32_t r, std::int32_t position) {
-      const Interval in = part.interval(keys, position);
+      const Interval in = term.interval(position);
       low[r] = static_cast<T>(in.begin);  // below 2^24: exact in f32
       high[r] = static_cast<T>(in.end);
     });

@@ -1,110 +1,175 @@
-#include "kernels/distance_attention/cpu/query_block.h"
+// A thread computes all tiles of one (sequence, head), which alone write its dq, dk and dv. What it adds to gradients
+// of parameters goes into rows of its own, which are added in order at the end.
+#include <vector>
+
+#include "kernels/attention/cpu/query_tile.h"
+#include "kernels/attention/cpu/tile_pairs.h"
+#include "kernels/attention/term/distance_cpu.h"
 
 namespace longstride::kernels::cpu {
 namespace {
 
-template <class T>
-struct ForwardSpace : ScoreSpace<T> {
-  T* out;  // (d_v, queries)
+constexpr TileShape shape{};
 
-  ForwardSpace(const DistanceAttentionArgs& args, Carver& carver) : ScoreSpace<T>(args.scores, carver) {
-    out = carver.take<T>(args.v.size(3) * block_queries);
+std::int64_t units_of(const DistanceScores& s) { return s.q.size(0) * s.q.size(2); }
+// The number of threads that scratch must serve.
+std::int64_t threads_of(const DistanceScores& s) { return std::min<std::int64_t>(omp_get_max_threads(), units_of(s)); }
+
+// One thread's tiles.
+template <class T>
+struct ForwardThread {
+  ForwardSpace<T> tiles;
+  DistanceSpace<T> term;
+  ForwardThread(const DistanceAttentionArgs& args, Carver& carver)
+      : tiles(shape, args.scores.q, args.v, carver), term(args.scores, shape, false, carver) {}
+
+  void compute(const DistanceAttentionArgs& args, std::int64_t sequence, std::int64_t head) const {
+    const DistanceScores& s = args.scores;
+    DistanceTerm<T> of_pairs(s, sequence, head, term);
+    const ForwardRows<T> rows(args, s.q, s.k, sequence, head);
+    for (std::int32_t c = 0; c < of_pairs.classes(); ++c) {
+      of_pairs.enter(c);
+      const RowSet queries = of_pairs.queries();
+      for (std::int32_t t = 0; t < tiles_of(queries, shape.queries); ++t) {
+        const QueryTile<T> tile(rows, queries, t, shape, static_cast<T>(s.scale), of_pairs.content_bias(), tiles);
+        tile.start();
+        of_pairs.load_queries(rows.q, queries, tile_at(queries, t, shape.queries), tile.lanes());
+        tile.attend(of_pairs, of_pairs.keys(), of_pairs.key_runs(t, shape));
+        tile.finish();
+      }
+    }
   }
 };
 
-// The largest visible score of every query of a block.
 template <class T>
-void largest_scores(const QueryBlock& block, const ScoreSpace<T>& space, T (&largest)[block_queries]) {
-  std::fill(largest, largest + block_queries, -std::numeric_limits<T>::infinity());
-  for (std::int32_t b = 0; b < block.keys; ++b) {
-    const T* s = space.scores + b * block_queries;
-    const T* w = space.weights_of(block, b);
-    for (std::int32_t r = 0; r < block_queries; ++r) largest[r] = w[r] > 0 && s[r] > largest[r] ? s[r] : largest[r];
-  }
-}
+struct BackwardThread {
+  BackwardSpace<T> tiles;
+  DistanceSpace<T> term;
+  BackwardThread(const DistanceAttentionBackwardArgs& args, Carver& carver)
+      : tiles(shape, args.scores.q, args.v, carver), term(args.scores, shape, true, carver) {}
 
-// scores = weight exp(score - largest) and sum = their sums; then dropped probabilities become 0.
-template <class T>
-void probabilities(const DistanceHead<T>& head, const QueryBlock& block, const ScoreSpace<T>& space,
-                   const KeptProbabilities& kept, T keep_scale, T (&largest)[block_queries], T (&sum)[block_queries]) {
-  std::fill(sum, sum + block_queries, T(0));
-  const std::uint32_t step = kept.step_word();
-  for (std::int32_t b = 0; b < block.keys; ++b) {
-    T* s = space.scores + b * block_queries;
-    const T* w = space.weights_of(block, b);
-    for (std::int32_t r = 0; r < block_queries; ++r) {
-      const T p = w[r] * exp_of(w[r] > 0 ? s[r] - largest[r] : T(0));
-      sum[r] += p;
-      s[r] = p;
+  void compute(const DistanceAttentionBackwardArgs& args, const T* delta, const DistanceSums<T>& sums,
+               std::int64_t sequence, std::int64_t head) const {
+    const DistanceScores& s = args.scores;
+    DistanceTerm<T> of_pairs(s, sequence, head, term, &sums);
+    const BackwardRows<T> rows(args, s.q, s.k, delta, sequence, head);
+    for (std::int64_t j = 0; j < s.k.size(1); ++j) {
+      std::fill_n(rows.dk.at(j), rows.dk.size, T(0));
+      std::fill_n(rows.dv.at(j), rows.dv.size, T(0));
     }
-    if (kept.limit == 0) continue;
-    const std::int32_t key = block.in.position(block.key_begin + b);
-    for (std::int32_t r = 0; r < block.count; ++r) {
-      const std::uint64_t row = kept.row(head.sequence, head.head, block.query(head.n_q, head.n_k, r));
-      s[r] = kept.keeps(row, key, step) ? s[r] * keep_scale : T(0);
+    for (std::int32_t c = 0; c < of_pairs.classes(); ++c) {
+      of_pairs.enter(c);
+      const RowSet queries = of_pairs.queries();
+      TilePairs<T, DistanceTerm<T>> pairs(rows, of_pairs, queries, of_pairs.keys(), shape, static_cast<T>(s.scale),
+                                          true, false, tiles);
+      for (std::int32_t t = 0; t < tiles_of(queries, shape.queries); ++t)
+        pairs.walk_keys(t, of_pairs.key_runs(t, shape), 0, true);
     }
   }
-}
+};
 
-template <class T>
-void compute_block(const DistanceAttentionArgs& args, const DistanceHead<T>& head, const QueryBlock& block,
-                   const ForwardSpace<T>& space) {
-  constexpr std::int64_t lanes = block_queries;
-  if (block.count == 0) return;
-  const KeptProbabilities kept(args.scores);
-  T largest[block_queries], sum[block_queries];
-  compute_scores(head, block, space);
-  largest_scores(block, space, largest);
-  probabilities(head, block, space, kept, T(1) / (T(1) - static_cast<T>(args.scores.dropout.p)), largest, sum);
-  const auto v = rows_of<const T>(args.v, head.sequence, head.head);
-  multiply<Into::zero, T>({v.at(block.in.position(block.key_begin)), 1, head.step * v.stride}, space.scores, lanes,
-                          space.out, lanes, v.size, lanes, block.keys);
-  const auto o = rows_of<T>(args.o, head.sequence, head.head);
-  T* lse = args.lse.as<T>() + (head.sequence * args.scores.q.size(2) + head.head) * head.n_q;
-  for (std::int32_t r = 0; r < block.count; ++r) {
-    const std::int32_t i = block.query(head.n_q, head.n_k, r);
-    const T share = sum[r] > 0 ? 1 / sum[r] : T(0);
-    for (std::int64_t c = 0; c < o.size; ++c) o.at(i)[c] = space.out[c * lanes + r] * share;
-    lse[i] = sum[r] > 0 ? largest[r] + std::log(sum[r]) : -std::numeric_limits<T>::infinity();
-  }
-}
-
-std::int64_t heads_of(const DistanceScores& s) { return s.q.size(0) * s.q.size(2); }
-
-template <class T>
-std::size_t thread_bytes(const DistanceAttentionArgs& args) {
+template <class Space, class Args>
+std::size_t bytes_of_thread(const Args& args) {
   Carver carver(nullptr);
-  const ForwardSpace<T> counted(args, carver);
+  const Space counted(args, carver);
   return carver.used();
 }
 
+// What calls have as scratch: D of all rows, sums of every (sequence, head), and every thread's tiles.
 template <class T>
-void run(const DistanceAttentionArgs& args) {
-  const std::int64_t heads = args.scores.q.size(2), units = heads_of(args.scores);
-  auto* memory = args.scratch.as<std::byte>();
-  const std::size_t bytes = thread_bytes<T>(args);
-#pragma omp parallel num_threads(static_cast <int>(threads_of(units)))
+struct BackwardScratch {
+  T* delta;
+  std::vector<DistanceSums<T>> sums;
+  std::byte* threads;
+  std::size_t thread, bytes;
+
+  BackwardScratch(const DistanceAttentionBackwardArgs& args, void* memory)
+      : thread(bytes_of_thread<BackwardThread<T>>(args)) {
+    Carver carver(memory);
+    delta = carver.take<T>(args.lse.shape().count());
+    for (std::int64_t unit = 0; unit < units_of(args.scores); ++unit)
+      sums.emplace_back(args.scores, args.dtable.given(), carver);
+    threads = static_cast<std::byte*>(memory) + carver.used();
+    bytes = carver.used() + static_cast<std::size_t>(threads_of(args.scores)) * thread;
+  }
+};
+
+// Adds the sums of all sequences, in order, to the gradients of parameters.
+template <class T>
+void add_sums(const DistanceAttentionBackwardArgs& args, const std::vector<DistanceSums<T>>& all) {
+  const std::int64_t heads = args.scores.q.size(2), units = units_of(args.scores), size = args.scores.q.size(3);
+  for (std::int64_t unit = 0; unit < units; ++unit) {
+    const DistanceSums<T>& sums = all[static_cast<std::size_t>(unit)];
+    const std::int64_t head = unit % heads;
+    for (std::int64_t c = 0; c < size; ++c) {
+      if (args.dcontent_bias.given()) args.dcontent_bias.as<T>()[head * size + c] += sums.content_bias[c];
+      if (args.dposition_bias.given()) args.dposition_bias.as<T>()[head * size + c] += sums.position_bias[c];
+    }
+    if (args.dspan.given()) args.dspan.as<T>()[head] += *sums.span;
+  }
+  if (!args.dtable.given()) return;
+  const std::int64_t distances = args.dtable.size(0), tables = args.dtable.size(1), ld = padded<T>(size);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t t = 0; t < distances; ++t)
+    for (std::int64_t unit = 0; unit < units; ++unit) {
+      const T* from = all[static_cast<std::size_t>(unit)].table + t * ld;
+      T* to = args.dtable.as<T>() + t * args.dtable.stride(0) + unit % heads % tables * args.dtable.stride(1);
+      for (std::int64_t c = 0; c < size; ++c) to[c] += from[c];
+    }
+}
+
+// f(a thread's tiles, unit) for all (sequence, head)s.
+template <class Space, class Args, class F>
+void each_unit(const Args& args, std::byte* memory, F&& f) {
+  const std::size_t bytes = bytes_of_thread<Space>(args);
+#pragma omp parallel num_threads(static_cast <int>(threads_of(args.scores)))
   {
     Carver carver(memory + static_cast<std::size_t>(omp_get_thread_num()) * bytes);
-    const ForwardSpace<T> space(args, carver);
+    const Space space(args, carver);
 #pragma omp for schedule(dynamic)
-    for (std::int64_t unit = 0; unit < units; ++unit) {
-      const DistanceHead<T> head(args.scores, unit / heads, unit % heads);
-      space.set_weights(head);
-      for (std::int32_t b = 0; b < head.blocks(); ++b) compute_block(args, head, QueryBlock(head, b), space);
-    }
+    for (std::int64_t unit = 0; unit < units_of(args.scores); ++unit) f(space, unit);
   }
 }
 
 }  // namespace
 
 std::size_t distance_attention_scratch_bytes(const DistanceAttentionArgs& args) {
-  const auto threads = static_cast<std::size_t>(threads_of(heads_of(args.scores)));
-  return threads * (args.v.dtype() == Dtype::f64 ? thread_bytes<double>(args) : thread_bytes<float>(args));
+  std::size_t bytes = 0;
+  with_float_type(args.v.dtype(), [&](auto zero) { bytes = bytes_of_thread<ForwardThread<decltype(zero)>>(args); });
+  return static_cast<std::size_t>(threads_of(args.scores)) * bytes;
+}
+
+std::size_t distance_attention_scratch_bytes(const DistanceAttentionBackwardArgs& args) {
+  std::size_t bytes = 0;
+  with_float_type(args.v.dtype(), [&](auto zero) { bytes = BackwardScratch<decltype(zero)>(args, nullptr).bytes; });
+  return bytes;
 }
 
 void distance_attention(const DistanceAttentionArgs& args, const Launch&) {
-  with_float_type(args.v.dtype(), [&](auto zero) { run<decltype(zero)>(args); });
+  const std::int64_t heads = args.scores.q.size(2);
+  with_float_type(args.v.dtype(), [&](auto zero) {
+    each_unit<ForwardThread<decltype(zero)>>(
+        args, args.scratch.as<std::byte>(),
+        [&](const auto& space, std::int64_t unit) { space.compute(args, unit / heads, unit % heads); });
+  });
+}
+
+void distance_attention_backward(const DistanceAttentionBackwardArgs& args, const Launch&) {
+  const std::int64_t n_q = args.scores.q.size(1), heads = args.scores.q.size(2);
+  with_float_type(args.v.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const BackwardScratch<T> scratch(args, args.scratch.data());
+    each_unit<BackwardThread<T>>(args, scratch.threads, [&](const auto& space, std::int64_t unit) {
+      const auto o = rows_of<const T>(args.o, unit / heads, unit % heads),
+                 dout = rows_of<const T>(args.dout, unit / heads, unit % heads);
+      for (std::int64_t i = 0; i < n_q; ++i) {
+        T& delta = scratch.delta[unit * n_q + i] = 0;
+        for (std::int64_t c = 0; c < o.size; ++c) delta += dout.at(i)[c] * o.at(i)[c];  // in the order of dP, to cancel
+      }
+      space.compute(args, scratch.delta, scratch.sums[static_cast<std::size_t>(unit)], unit / heads, unit % heads);
+    });
+    add_sums(args, scratch.sums);
+  });
 }
 
 }  // namespace longstride::kernels::cpu

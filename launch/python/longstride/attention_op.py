@@ -16,9 +16,6 @@ from . import attention_run
 from .pattern import Pattern
 
 _operators = torch.library.Library("longstride", "DEF")
-_operators.define("attention(Tensor q, Tensor k, Tensor v, str pattern, float scale) -> (Tensor, Tensor)")
-_operators.define("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, str pattern, "
-                  "float scale) -> (Tensor, Tensor, Tensor)")
 
 
 def attention(q, k, v, pattern, scale=None):
@@ -102,31 +99,9 @@ _is_batched = getattr(_functorch, "is_legacy_batchedtensor", None) or (
     lambda x: torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Batched))
 
 
-class _EagerAttention(torch.autograd.Function):
-    """The operator without the dispatcher. `how`: pattern and scale, one argument, as each takes time."""
-
-    @staticmethod
-    def forward(ctx, q, k, v, how):
-        o, lse = attention_run.forward(q, k, v, *how)
-        ctx.save_for_backward(q, k, v, o, lse)
-        ctx.how = how
-        return o
-
-    @staticmethod
-    def backward(ctx, dout):
-        args = (dout, *ctx.saved_tensors, *ctx.how)
-        # The operator refuses a second derivative.
-        if torch.is_grad_enabled() or not _needs_no_operator(dout) or _is_batched(dout):
-            return *torch.ops.longstride.attention_backward(*args), None
-        return *attention_run.backward(*args), None
-
-
 def _plain_apply(function):
     """function.apply without its search for functorch's transforms, a third of its time: _needs_no_operator has searched."""
     return super(torch.autograd.Function, function).apply
-
-
-_eager_attention = _plain_apply(_EagerAttention)
 
 
 def _below_autograd(operator, *args):
@@ -140,32 +115,6 @@ def _within_forward(operator, *args):
         return _below_autograd(operator, *args)
     with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
         return _below_autograd(operator, *args)
-
-
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, q, k, v, pattern, scale):
-        o, lse = _within_forward(torch.ops.longstride.attention, q, k, v, pattern, scale)
-        ctx.save_for_backward(q, k, v, o, lse)
-        ctx.mark_non_differentiable(lse)
-        ctx.pattern, ctx.scale = pattern, scale
-        return o, lse
-
-    @staticmethod
-    def backward(ctx, dout, _):
-        gradients = torch.ops.longstride.attention_backward(dout, *ctx.saved_tensors, ctx.pattern, ctx.scale)
-        return (*gradients, None, None)
-
-
-class _AttentionBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, *args):
-        return _within_forward(torch.ops.longstride.attention_backward, *args)
-
-    @staticmethod
-    def backward(ctx, *_):
-        raise RuntimeError("longstride.attention has gradients of the first order only, but one of a higher order is "
-                           "asked for; take it of an attention that is written in PyTorch's own operators")
 
 
 @functools.lru_cache(maxsize=None)
@@ -208,24 +157,79 @@ def _differentiable(operator, function):
     return kernel
 
 
-_operators.impl("attention", attention_run.forward, "CPU")
-_operators.impl("attention", attention_run.forward, "CUDA")
-_operators.impl("attention_backward", attention_run.checked_backward, "CPU")
-_operators.impl("attention_backward", attention_run.checked_backward, "CUDA")
-_operators.impl("attention", _differentiable(torch.ops.longstride.attention, _Attention), "Autograd")
-_operators.impl("attention_backward", _differentiable(torch.ops.longstride.attention_backward, _AttentionBackward),
-                "Autograd")
+def define(name, inputs, constant, run):
+    """Defines the operators longstride::NAME and longstride::NAME_backward of tensors, a text and a scale. `run` is a
+    module that computes them. Returns the operator with gradients without the dispatcher, as a function of the tensors
+    and (text, scale), one argument, as each takes time."""
+    _operators.define(f"{name}({inputs}, str {constant}, float scale) -> (Tensor, Tensor)")
+    _operators.define(f"{name}_backward(Tensor dout, {inputs}, Tensor o, Tensor lse, str {constant}, float scale) -> "
+                      f"({', '.join(['Tensor'] * run.GRADIENTS)})")
+    forward, backward = (getattr(torch.ops.longstride, name + which) for which in ("", "_backward"))
+    tensor_count = inputs.count("Tensor")
+    ungiven = (None,) * (tensor_count - run.GRADIENTS)
+
+    class Eager(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *args):
+            *tensors, how = args
+            o, lse = run.forward(*tensors, *how)
+            ctx.save_for_backward(*tensors, o, lse)
+            ctx.how = how
+            return o
+
+        @staticmethod
+        def backward(ctx, dout):
+            saved = ctx.saved_tensors
+            args = (dout, *saved, *ctx.how)
+            # The operator refuses a second derivative.
+            if torch.is_grad_enabled() or not _needs_no_operator(dout) or _is_batched(dout):
+                return *run.in_their_types(saved, backward(*args)), *ungiven, None
+            return *run.in_their_types(saved, run.backward(*args)), *ungiven, None
+
+    class Differentiable(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *args):
+            o, lse = _within_forward(forward, *args)
+            ctx.save_for_backward(*args[:tensor_count], o, lse)
+            ctx.mark_non_differentiable(lse)
+            ctx.how = args[tensor_count:]
+            return o, lse
+
+        @staticmethod
+        def backward(ctx, dout, _):
+            saved = ctx.saved_tensors
+            return *run.in_their_types(saved, backward(dout, *saved, *ctx.how)), *ungiven, None, None
+
+    class Backward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *args):
+            return _within_forward(backward, *args)
+
+        @staticmethod
+        def backward(ctx, *_):
+            raise RuntimeError(f"longstride.{name} has gradients of the first order only, but one of a higher order is "
+                               "asked for; take it of an attention that is written in PyTorch's own operators")
+
+    for device in ("CPU", "CUDA"):
+        _operators.impl(name, run.forward, device)
+        _operators.impl(f"{name}_backward", run.checked_backward, device)
+    _operators.impl(name, _differentiable(forward, Differentiable), "Autograd")
+    _operators.impl(f"{name}_backward", _differentiable(backward, Backward), "Autograd")
+
+    @torch.library.register_fake(f"longstride::{name}", lib=_operators)
+    def _(*args):
+        q, _, v, *_ = args
+        run.check(*run.properties(*args[:tensor_count]))
+        return attention_run.empty(q, v.shape[3]), attention_run.empty_lse(q)
+
+    @torch.library.register_fake(f"longstride::{name}_backward", lib=_operators)
+    def _(dout, *args):
+        (q, k, v, *parameters), (o, lse) = args[:tensor_count], args[tensor_count:-2]
+        run.check(*run.properties(q, k, v, *parameters))
+        attention_run.check_backward(q, v, dout, o, lse)
+        return *(attention_run.empty(x, x.shape[3]) for x in (q, k, v)), *run.gradients_of(q, parameters)
+
+    return _plain_apply(Eager)
 
 
-@torch.library.register_fake("longstride::attention", lib=_operators)
-def _(q, k, v, pattern, scale):
-    attention_run.check(*attention_run.properties(q, k, v))
-    return attention_run.empty(q, v.shape[3]), attention_run.empty_lse(q)
-
-
-@torch.library.register_fake("longstride::attention_backward", lib=_operators)
-def _(dout, q, k, v, o, lse, pattern, scale):
-    attention_run.check(*attention_run.properties(q, k, v))
-    attention_run.check_backward(q, v, dout, o, lse)
-    return (attention_run.empty(q, q.shape[3]), attention_run.empty(q, q.shape[3]),
-            attention_run.empty(q, v.shape[3]))
+_eager_attention = define("attention", "Tensor q, Tensor k, Tensor v", "pattern", attention_run)

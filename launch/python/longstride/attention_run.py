@@ -27,6 +27,18 @@ def properties(q, k, v):
     return q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
 
 
+GRADIENTS = 3
+
+
+def gradients_of(q, parameters):
+    """Those of other tensors than q, k and v."""
+    return ()
+
+
+def in_their_types(tensors, gradients):
+    return gradients
+
+
 def check_backward(q, v, dout, o, lse):
     """That what backward takes besides the inputs of forward, which are checked, is as forward makes it."""
     rows = tuple(q.shape[:3])
@@ -144,17 +156,18 @@ def _backward(dout, q, k, v, o, lse, pattern, scale, stream):
     return dq, dk, dv
 
 
-def _on_cpu(run, *args):
-    """The CPU computes 16-bit types in float32."""
+def _on_cpu(run, check_forward, *args):
+    """The CPU computes 16-bit types in float32. `check_forward`: where `run` is forward, the check of what it takes."""
     dtype = args[0].dtype
     if dtype not in (torch.bfloat16, torch.float16):
         return run(*args, 0)
-    if run is _forward:  # before the types become one
-        check(*properties(*args[:3]))
-    # lse is float32 already, here and as a result.
+    if check_forward is not None:  # before the types become one
+        check_forward(*args[:-2])
+    # lse is float32 already, here and as a result, and so are gradients of parameters.
     args = [x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x for x in args]
-    first, *others = run(*args, 0)
-    return (first.to(dtype), *(x if run is _forward else x.to(dtype) for x in others))
+    found = run(*args, 0)
+    count = 3 if check_forward is None else 1
+    return *(x.to(dtype) for x in found[:count]), *found[count:]
 
 
 # A build of PyTorch for CPUs alone has neither.
@@ -178,7 +191,7 @@ def forward(q, k, v, pattern, scale):
         if index == _current_device():
             return _forward(q, k, v, pattern, scale, _current_stream(index))
         return _on_cuda(_forward, q, k, v, pattern, scale)
-    return _on_cpu(_forward, q, k, v, pattern, scale)
+    return _on_cpu(_forward, lambda *tensors: check(*properties(*tensors)), q, k, v, pattern, scale)
 
 
 def backward(dout, q, k, v, o, lse, pattern, scale):
@@ -188,7 +201,7 @@ def backward(dout, q, k, v, o, lse, pattern, scale):
         if index == _current_device():
             return _backward(dout, q, k, v, o, lse, pattern, scale, _current_stream(index))
         return _on_cuda(_backward, dout, q, k, v, o, lse, pattern, scale)
-    return _on_cpu(_backward, dout, q, k, v, o, lse, pattern, scale)
+    return _on_cpu(_backward, None, dout, q, k, v, o, lse, pattern, scale)
 
 
 def checked_backward(dout, q, k, v, o, lse, pattern, scale):

@@ -6,16 +6,8 @@ this goes to distance_run at once.
 import torch
 
 from . import distance_run
-from .attention_op import (LARGEST, _checked_scale, _differentiable, _is_batched, _needs_no_operator, _operators,
-                           _plain_apply, _refuse_other_layouts, _within_forward)
+from .attention_op import LARGEST, _checked_scale, _needs_no_operator, _refuse_other_layouts, define
 from .pattern import whole
-
-_inputs = ("Tensor q, Tensor k, Tensor v, Tensor? table, Tensor? content_bias, Tensor? position_bias, Tensor? span, "
-           "Tensor? first_key")
-_constants = "str settings, float scale"
-_operators.define(f"distance_attention({_inputs}, {_constants}) -> (Tensor, Tensor)")
-_operators.define(f"distance_attention_backward(Tensor dout, {_inputs}, Tensor o, Tensor lse, {_constants}) -> "
-                  f"({', '.join(['Tensor'] * 7)})")
 
 
 def distance_attention(q, k, v, table=None, content_bias=None, position_bias=None, span=None, first_key=None, *,
@@ -47,15 +39,15 @@ def distance_attention(q, k, v, table=None, content_bias=None, position_bias=Non
     parameters = (_as(table, q.dtype), *(_as(x, exact) for x in (content_bias, position_bias, span)),
                   _first_key(first_key))
     settings = _settings(window, tuple(dilation), include_self, span is not None, longest_span, ramp)
-    args = (q, k, v, *parameters, settings, 0.0 if scale is None else _checked_scale(scale))  # 0: the library's default
+    how = settings, 0.0 if scale is None else _checked_scale(scale)  # 0: the library's default
     tensors = [x for x in (q, k, v, *parameters) if x is not None]
     if not _needs_no_operator(*tensors):
         _refuse_other_layouts(**given)
-        return torch.ops.longstride.distance_attention(*args)[0]
+        return torch.ops.longstride.distance_attention(q, k, v, *parameters, *how)[0]
     try:
         if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-            return _eager(*args)
-        return distance_run.forward(*args)[0]
+            return _eager(q, k, v, *parameters, how)
+        return distance_run.forward(q, k, v, *parameters, *how)[0]
     except RuntimeError:
         _refuse_other_layouts(**given)
         raise
@@ -98,83 +90,5 @@ def _settings(window, dilation, include_self, spans, longest_span, ramp):
             f'"longest_span": {longest_span}, "ramp": {ramp}}}')
 
 
-def _save(ctx, args, o, lse):
-    *tensors, ctx.settings, ctx.scale = args
-    ctx.save_for_backward(*tensors, o, lse)
-
-
-def _gradients(ctx, found):
-    """In the types of what they belong to, in the order of forward's arguments; None for what was not given."""
-    tensors = ctx.saved_tensors[:7]
-    kept = [None if x is None else gradient.to(x.dtype) for x, gradient in zip(tensors, found)]
-    return *kept, None, None, None  # first_key, settings, scale
-
-
-class _Eager(torch.autograd.Function):
-    """The operator without the dispatcher."""
-
-    @staticmethod
-    def forward(ctx, *args):
-        o, lse = distance_run.forward(*args)
-        _save(ctx, args, o, lse)
-        return o
-
-    @staticmethod
-    def backward(ctx, dout):
-        args = (dout, *ctx.saved_tensors, ctx.settings, ctx.scale)
-        # The operator refuses a second derivative.
-        if torch.is_grad_enabled() or not _needs_no_operator(dout) or _is_batched(dout):
-            return _gradients(ctx, torch.ops.longstride.distance_attention_backward(*args))
-        return _gradients(ctx, distance_run.backward(*args))
-
-
-_eager = _plain_apply(_Eager)
-
-
-class _Differentiable(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, *args):
-        o, lse = _within_forward(torch.ops.longstride.distance_attention, *args)
-        _save(ctx, args, o, lse)
-        ctx.mark_non_differentiable(lse)
-        return o, lse
-
-    @staticmethod
-    def backward(ctx, dout, _):
-        args = (dout, *ctx.saved_tensors, ctx.settings, ctx.scale)
-        return _gradients(ctx, torch.ops.longstride.distance_attention_backward(*args))
-
-
-class _Backward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, *args):
-        return _within_forward(torch.ops.longstride.distance_attention_backward, *args)
-
-    @staticmethod
-    def backward(ctx, *_):
-        raise RuntimeError("longstride.distance_attention has gradients of the first order only, but one of a higher "
-                           "order is asked for; take it of an attention that is written in PyTorch's own operators")
-
-
-for _key in ("CPU", "CUDA"):
-    _operators.impl("distance_attention", distance_run.forward, _key)
-    _operators.impl("distance_attention_backward", distance_run.checked_backward, _key)
-_operators.impl("distance_attention", _differentiable(torch.ops.longstride.distance_attention, _Differentiable),
-                "Autograd")
-_operators.impl("distance_attention_backward",
-                _differentiable(torch.ops.longstride.distance_attention_backward, _Backward), "Autograd")
-
-
-@torch.library.register_fake("longstride::distance_attention", lib=_operators)
-def _(q, k, v, table, content_bias, position_bias, span, first_key, settings, scale):
-    distance_run.check(*distance_run.properties(q, k, v, table, content_bias, position_bias, span, first_key))
-    return distance_run.empty(q, v.shape[3]), distance_run.empty_lse(q)
-
-
-@torch.library.register_fake("longstride::distance_attention_backward", lib=_operators)
-def _(dout, q, k, v, table, content_bias, position_bias, span, first_key, o, lse, settings, scale):
-    distance_run.check(*distance_run.properties(q, k, v, table, content_bias, position_bias, span, first_key))
-    distance_run.check_backward(q, v, dout, o, lse)
-    gradients = distance_run.gradients_of(q, (table, content_bias, position_bias, span))
-    return (distance_run.empty(q, q.shape[3]), distance_run.empty(k, k.shape[3]), distance_run.empty(v, v.shape[3]),
-            *gradients)
+_eager = define("distance_attention", "Tensor q, Tensor k, Tensor v, Tensor? table, Tensor? content_bias, Tensor? "
+                "position_bias, Tensor? span, Tensor? first_key", "settings", distance_run)

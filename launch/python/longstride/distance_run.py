@@ -4,9 +4,10 @@ import functools
 import torch
 
 from . import distance_library, library
-from .attention_run import (_dense_rows, _on_cuda, _scratch, allocator, check_backward, dtypes, empty, empty_lse,
-                            rows)
+from .attention_run import (_dense_rows, _on_cpu, _on_cuda, _scratch, allocator, check_backward, dtypes, empty,
+                            empty_lse, rows)
 
+GRADIENTS = 7  # of q, k, v, and all of NAMES but first_key
 # Tensors that a call may leave out.
 NAMES = ("table", "content_bias", "position_bias", "span", "first_key")
 
@@ -104,30 +105,22 @@ def gradients_of(q, parameters):
     return [q.new_zeros(0 if x is None else x.shape, dtype=exact) for x in parameters[:4]]
 
 
-def _on_cpu(run, *args):
-    """The CPU computes 16-bit types in float32."""
-    dtype = args[0].dtype
-    if dtype not in (torch.bfloat16, torch.float16):
-        return run(*args, 0)
-    if run is _forward:  # before the types become one
-        check(*properties(*args[:8]))
-    args = [x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x for x in args]
-    found = run(*args, 0)
-    count = 1 if run is _forward else 3  # lse, and gradients of parameters, are float32
-    return *(x.to(dtype) for x in found[:count]), *found[count:]
+def in_their_types(tensors, gradients):
+    """None for what was not given."""
+    return [None if x is None else gradient.to(x.dtype) for x, gradient in zip(tensors, gradients)]
 
 
-def forward(q, k, v, table, content_bias, position_bias, span, first_key, settings, scale):
-    """o and lse."""
-    return (_on_cuda if q.is_cuda else _on_cpu)(_forward, q, k, v, table, content_bias, position_bias, span, first_key,
-                                                settings, scale)
+def forward(*args):
+    """o and lse, of q, k, v, those of NAMES, settings and scale."""
+    if args[0].is_cuda:
+        return _on_cuda(_forward, *args)
+    return _on_cpu(_forward, lambda *tensors: check(*properties(*tensors)), *args)
 
 
-def backward(dout, q, k, v, table, content_bias, position_bias, span, first_key, o, lse, settings, scale):
-    """dq, dk, dv, and those of table, content_bias, position_bias and span in the exact type. dout, o and
-    lse are trusted."""
-    return (_on_cuda if q.is_cuda else _on_cpu)(_backward, dout, q, k, v, table, content_bias, position_bias, span,
-                                                first_key, o, lse, settings, scale)
+def backward(*args):
+    """dq, dk, dv, and those of table, content_bias, position_bias and span in the exact type; of dout, what forward
+    takes and, before the settings, its o and lse. dout, o and lse are trusted."""
+    return _on_cuda(_backward, *args) if args[0].is_cuda else _on_cpu(_backward, None, *args)
 
 
 def checked_backward(dout, q, k, v, *rest):

@@ -1,0 +1,256 @@
+// The functions of attention.h and distance.h: what a caller in C may get wrong is checked here, and no exception
+// leaves. Both interfaces have one plan and run their calls in the same way; a distance adds its term to the arguments.
+#include <memory>
+#include <type_traits>
+
+#include "kernels/attention/attention.h"
+#include "kernels/c_api/distance_settings.h"
+#include "kernels/c_api/mistakes.h"
+#include "kernels/c_api/views.h"
+#include "kernels/distance_attention/distance_attention.h"
+
+struct longstride_plan {
+  longstride::kernels::c_api::DistanceSettings settings;  // without a term
+  std::shared_ptr<const longstride::kernels::AttentionPlan> pattern;
+};
+struct longstride_distance_plan {
+  longstride::kernels::c_api::DistanceSettings settings;
+};
+
+namespace longstride::kernels::c_api {
+namespace {
+
+// An array of the call, or no tensor where the plan has none.
+Tensor array_of(bool given, const void* data, Dtype dtype, const Shape& shape) {
+  return given ? Tensor(const_cast<void*>(data), dtype, shape) : Tensor();
+}
+
+Tensor lse_of(const Settings& s, const void* lse) {
+  return array_of(true, lse, exact_type(s.device, s.dtype), {s.batch, s.heads, s.n});
+}
+
+// Shapes of what a term may have.
+struct Parameters {
+  const DistanceSettings& s;
+  Dtype exact = exact_type(s.keys.device, s.keys.dtype);
+  Shape table = {s.distances, s.shared_table ? 1 : s.keys.heads, s.keys.key_size};
+  Shape bias = {s.keys.heads, s.keys.key_size};
+  Shape span = {s.keys.heads};
+};
+
+// The tensors that calls with and without a term have in common.
+template <class Args, class Call>
+Args rows_of(const DistanceSettings& s, const Call& call, Args args) {
+  args.v = view_of(s.keys, call.v, s.keys.value_size);
+  args.o = view_of(s.queries, call.o, s.keys.value_size);
+  args.lse = lse_of(s.queries, call.lse);
+  if constexpr (requires { call.dout; }) {
+    args.dout = view_of(s.queries, call.dout, s.keys.value_size);
+    args.dq = view_of(s.queries, call.dq, s.keys.key_size);
+    args.dk = view_of(s.keys, call.dk, s.keys.key_size);
+    args.dv = view_of(s.keys, call.dv, s.keys.value_size);
+  }
+  return args;
+}
+
+template <class Args, class Call>
+Args args_of(const longstride_plan& plan, const Call& call, bool /* planning */) {
+  const Settings& s = plan.settings.keys;
+  Args args{};
+  args.plan = plan.pattern.get();
+  args.q = view_of(s, call.q, s.key_size);
+  args.k = view_of(s, call.k, s.key_size);
+  args.scale = s.scale;
+  return rows_of(plan.settings, call, args);
+}
+
+DistanceScores scores_of(const DistanceSettings& s, const longstride_distance_scores& given) {
+  const Parameters p{s};
+  return {.q = view_of(s.queries, given.q, s.keys.key_size),
+          .k = view_of(s.keys, given.k, s.keys.key_size),
+          .table = array_of(s.distances > 0, given.table, s.keys.dtype, p.table),
+          .content_bias = array_of(s.content_bias, given.content_bias, p.exact, p.bias),
+          .position_bias = array_of(s.position_bias, given.position_bias, p.exact, p.bias),
+          .span = array_of(s.spans(), given.span, p.exact, p.span),
+          .longest_span = s.longest_span,
+          .ramp = s.ramp,
+          .first_key = array_of(s.first_keys, given.first_key, Dtype::i32, {s.keys.batch}),
+          .window = s.window,
+          .self = s.self,
+          .dilation = s.dilation,
+          .scale = s.keys.scale};
+}
+
+// planning: gradients of all parameters are there.
+template <class Args, class Call>
+Args args_of(const longstride_distance_plan& plan, const Call& call, bool planning) {
+  const DistanceSettings& s = plan.settings;
+  Args args{};
+  args.scores = scores_of(s, call.scores);
+  if constexpr (requires { call.dtable; }) {
+    const Parameters p{s};
+    const auto gradient = [&](bool has, const void* data, const Shape& shape) {
+      return array_of(has && (planning || data != nullptr), data, p.exact, shape);
+    };
+    args.dtable = gradient(s.distances > 0, call.dtable, p.table);
+    args.dcontent_bias = gradient(s.content_bias, call.dcontent_bias, p.bias);
+    args.dposition_bias = gradient(s.position_bias, call.dposition_bias, p.bias);
+    args.dspan = gradient(s.spans(), call.dspan, p.span);
+  }
+  return rows_of(s, call, args);
+}
+
+void check_parameters(const DistanceSettings& s, const longstride_distance_scores& given) {
+  const std::size_t exact = bytes_of(Parameters{s}.exact);
+  check_array(given.table, bytes_of(s.keys.dtype), s.distances == 0, "table");
+  check_array(given.content_bias, exact, !s.content_bias, "content_bias");
+  check_array(given.position_bias, exact, !s.position_bias, "position_bias");
+  check_array(given.span, exact, !s.spans(), "span");
+  if (s.keys.batch > 0 || !s.first_keys)  // else it has no elements
+    check_array(given.first_key, sizeof(std::int32_t), !s.first_keys, "first_key");
+}
+
+// A gradient that is wanted, of something that the plan has.
+void check_gradient(const DistanceSettings& s, const void* gradient, bool absent, const char* name) {
+  if (gradient != nullptr) check_array(gradient, bytes_of(Parameters{s}.exact), absent, name);
+}
+
+template <class Call>
+void check_gradients(const DistanceSettings& s, const Call& call) {
+  check_input(s.queries, call.dout, "dout");
+  check_output(s.queries, call.dq, s.keys.key_size, "dq");
+  check_output(s.keys, call.dk, s.keys.key_size, "dk");
+  check_output(s.keys, call.dv, s.keys.value_size, "dv");
+  if constexpr (requires { call.dtable; }) {
+    check_gradient(s, call.dtable, s.distances == 0, "dtable");
+    check_gradient(s, call.dcontent_bias, !s.content_bias, "dcontent_bias");
+    check_gradient(s, call.dposition_bias, !s.position_bias, "dposition_bias");
+    check_gradient(s, call.dspan, !s.spans(), "dspan");
+  }
+}
+
+template <class Call>
+void check_call(const DistanceSettings& s, const Call& call) {
+  const auto scores = [&](const auto& given) {
+    check_input(s.queries, given.q, "q");
+    check_input(s.keys, given.k, "k");
+  };
+  if constexpr (requires { call.scores; }) {
+    scores(call.scores);
+    check_parameters(s, call.scores);
+  } else {
+    scores(call);
+  }
+  check_input(s.keys, call.v, "v");
+  if constexpr (requires { call.dout; })
+    check_input(s.queries, call.o, "o");
+  else
+    check_output(s.queries, call.o, s.keys.value_size, "o");
+  check_lse(s.queries, call.lse);
+  if constexpr (requires { call.dout; }) check_gradients(s, call);
+}
+
+template <class Plan>
+struct Interface;
+template <>
+struct Interface<longstride_plan> {
+  static constexpr const char *create = "longstride_attention_create", *memory = "longstride_attention_memory";
+  using ForwardCall = longstride_forward_call;
+  using BackwardCall = longstride_backward_call;
+  using Forward = AttentionArgs;
+  using Backward = AttentionBackwardArgs;
+};
+template <>
+struct Interface<longstride_distance_plan> {
+  static constexpr const char *create = "longstride_distance_create", *memory = "longstride_distance_memory";
+  using ForwardCall = longstride_distance_forward_call;
+  using BackwardCall = longstride_distance_backward_call;
+  using Forward = DistanceAttentionArgs;
+  using Backward = DistanceAttentionBackwardArgs;
+};
+
+template <class Plan>
+void memory(const Plan* plan, longstride_memory* out) {
+  using I = Interface<Plan>;
+  check_plan(plan, I::create);
+  check_struct(out, "memory");
+  const DistanceSettings& s = plan->settings;
+  const auto scratch = [&](const auto& args) { return args.scratch_on(s.keys.device).bytes(); };
+  out->lse = lse_of(s.queries, nullptr).bytes();
+  out->forward_scratch = scratch(args_of<typename I::Forward>(*plan, typename I::ForwardCall{}, true));
+  out->backward_scratch = scratch(args_of<typename I::Backward>(*plan, typename I::BackwardCall{}, true));
+}
+
+template <class Plan, class Call>
+void run(const Plan* plan, const Call* call) {
+  using I = Interface<Plan>;
+  constexpr bool forward = std::is_same_v<Call, typename I::ForwardCall>;
+  check_plan(plan, I::create);
+  check_struct(call, forward ? "the forward call" : "the backward call");
+  const Settings& s = plan->settings.keys;
+  check_call(plan->settings, *call);
+  auto args = args_of<std::conditional_t<forward, typename I::Forward, typename I::Backward>>(*plan, *call, false);
+  const Tensor needed = args.scratch_on(s.device);
+  check_scratch(call->scratch, call->scratch_bytes, needed.bytes(), I::memory);
+  if (s.batch == 0) return;
+  args.check(s.device);
+  if (needed.given()) args.scratch = Tensor(call->scratch, needed.dtype(), needed.shape());
+  launch_on(s.device, args, Launch{.stream = call->stream});
+}
+
+longstride_plan plan_of(const longstride_plan_config* config) {
+  const Settings s = settings_of(config);
+  const PatternConfig pattern = pattern_of(config->pattern, s.heads);
+  return {{.queries = s, .keys = s}, make_plan(pattern, config->pattern->layer, s.heads, s.n)};
+}
+longstride_distance_plan plan_of(const longstride_distance_config* config) { return {distance_settings_of(config)}; }
+
+template <class Config, class Plan>
+void create(const Config* config, Plan** plan) {
+  if (plan == nullptr) throw Mistake("plan is null, but must be where the plan is to be kept");
+  *plan = nullptr;
+  *plan = new Plan(plan_of(config));
+}
+
+}  // namespace
+}  // namespace longstride::kernels::c_api
+
+namespace c_api = longstride::kernels::c_api;
+
+extern "C" {
+
+const char* longstride_last_error(void) { return c_api::last_error(); }
+const char* longstride_version(void) { return LONGSTRIDE_VERSION; }
+int longstride_has_cuda(void) { return c_api::has_cuda ? 1 : 0; }
+
+longstride_status longstride_attention_create(const longstride_plan_config* config, longstride_plan** plan) {
+  return c_api::status_of([&] { c_api::create(config, plan); });
+}
+void longstride_attention_destroy(longstride_plan* plan) { delete plan; }
+longstride_status longstride_attention_memory(const longstride_plan* plan, longstride_memory* memory) {
+  return c_api::status_of([&] { c_api::memory(plan, memory); });
+}
+longstride_status longstride_attention_forward(const longstride_plan* plan, const longstride_forward_call* call) {
+  return c_api::status_of([&] { c_api::run(plan, call); });
+}
+longstride_status longstride_attention_backward(const longstride_plan* plan, const longstride_backward_call* call) {
+  return c_api::status_of([&] { c_api::run(plan, call); });
+}
+
+longstride_status longstride_distance_create(const longstride_distance_config* config,
+                                             longstride_distance_plan** plan) {
+  return c_api::status_of([&] { c_api::create(config, plan); });
+}
+void longstride_distance_destroy(longstride_distance_plan* plan) { delete plan; }
+longstride_status longstride_distance_memory(const longstride_distance_plan* plan, longstride_memory* memory) {
+  return c_api::status_of([&] { c_api::memory(plan, memory); });
+}
+longstride_status longstride_distance_forward(const longstride_distance_plan* plan,
+                                              const longstride_distance_forward_call* call) {
+  return c_api::status_of([&] { c_api::run(plan, call); });
+}
+longstride_status longstride_distance_backward(const longstride_distance_plan* plan,
+                                               const longstride_distance_backward_call* call) {
+  return c_api::status_of([&] { c_api::run(plan, call); });
+}
+}
