@@ -39,7 +39,7 @@ struct BatchFields {
   bool targets = false, weights = false, starts = false;
   std::int64_t asked = 0;  // targets, weights and losses of a row, as of one class or of groups; 0: one per position
 
-  std::int64_t losses(std::int64_t positions) const { return asked > 0 ? asked : positions; }  // of a row
+  std::int64_t losses(std::int64_t positions) const { return asked > 0 ? asked : positions; }  // a row's
 };
 
 // A batch's fields one after another in one block of memory, which is filled, read ahead and sent to the device as a

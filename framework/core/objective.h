@@ -30,7 +30,7 @@ struct RowKey {
 // Sums over the losses of an evaluation, or of a step of training.
 struct Scored {
   std::vector<double> sums;          // by Objective::add; of a step only the first, the sum of the losses
-  double weight = 0;                 // of all losses: how many there are, if the rows have no weights
+  double weight = 0;                 // sum of the losses' weights; without weights, their number
   std::optional<double> error = {};  // standard error of loss()
 
   double loss() const { return sums.front() / weight; }

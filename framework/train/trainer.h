@@ -26,7 +26,7 @@ using KeepSamples = std::function<std::vector<Media>(std::int64_t step, const Sa
 struct TrainerSetup {
   Model* model = nullptr;
   const BatchSource* data = nullptr;
-  const Objective* objective = nullptr;     // what the rows of `data` ask
+  const Objective* objective = nullptr;     // written into the rows of `data`
   const SequenceSet* validation = nullptr;  // absent: no evaluation during training
   Communicator* comm = nullptr;
   Watchdog* watchdog = nullptr;  // null: no watchdog

@@ -23,8 +23,8 @@ struct NaiveProblem {
   const double *q = nullptr, *k = nullptr, *v = nullptr, *dout = nullptr;
   std::int64_t distances = 0, tables = 1;  // no distances: no T; tables: 1 or heads
   const double *table = nullptr, *content_bias = nullptr, *position_bias = nullptr;
-  bool with_parameters = false;  // whether gradients of T, biases and spans are wanted
-  bool with_terms = false;       // whether the terms of NaiveResult are wanted
+  bool with_parameters = false;  // gradients of T, biases and spans are wanted
+  bool with_terms = false;       // the terms of NaiveResult are wanted
 };
 
 template <class A>
@@ -38,10 +38,10 @@ struct NaivePair {
   A score = 0, probability = 0, along = 0, gradient = 0, score_terms = 0, gradient_terms = 0;
 };
 
-// Of the arrays' shapes; lse is (batch, heads, n_q). The terms have the size of what rounding makes the errors from:
-// the gradients of scores are differences that may cancel, so dq_terms and dk_terms are dq and dk with magnitudes of
-// all summands. The weights of dv are exponentials of differences: dv_terms is dv with magnitudes, each times those of
-// the score's terms and of lse. lse_terms is the mean of those sizes, plus 1 for the sum of exponentials.
+// Results in the arrays' shapes; lse is (batch, heads, n_q). The terms have the size of what rounding makes the errors
+// from: the gradients of scores are differences that may cancel, so dq_terms and dk_terms are dq and dk with magnitudes
+// of all summands. The weights of dv are exponentials of differences: dv_terms is dv with magnitudes, each times those
+// of the score's terms and of lse. lse_terms is the mean of those sizes, plus 1 for the sum of exponentials.
 template <class A>
 struct NaiveResult {
   std::vector<A> o, lse, dq, dk, dv, dtable = {}, dcontent_bias = {}, dposition_bias = {}, dspan = {};

@@ -23,13 +23,13 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-// What a call returns. After any other than LONGSTRIDE_OK, longstride_last_error() says in a sentence what is wrong.
+// Results of a call. After any other than LONGSTRIDE_OK, longstride_last_error() says in a sentence what is wrong.
 // After INVALID, UNSUPPORTED and OUT_OF_MEMORY nothing has been written.
 enum longstride_status {
   LONGSTRIDE_OK = 0,
   LONGSTRIDE_INVALID = 1,         // an argument is not allowed
   LONGSTRIDE_UNSUPPORTED = 2,     // this build has no kernels for the device
-  LONGSTRIDE_OUT_OF_MEMORY = 3,   // of the host
+  LONGSTRIDE_OUT_OF_MEMORY = 3,   // the host's memory
   LONGSTRIDE_DEVICE_FAILED = 4,   // CUDA reported an error; results are undefined
   LONGSTRIDE_INTERNAL_ERROR = 5,  // a mistake in Longstride
 };
@@ -51,7 +51,7 @@ enum longstride_dtype { LONGSTRIDE_F32 = 0, LONGSTRIDE_F64 = 1, LONGSTRIDE_BF16 
 struct longstride_pattern {
   size_t struct_bytes;
   const char* integration;   // "interleaved", "merged" or "multihead"; null: interleaved
-  const char* const* parts;  // of "dense", "local", "column", "fixed_block" and "fixed_summary"
+  const char* const* parts;  // each "dense", "local", "column", "fixed_block" or "fixed_summary"
   size_t part_count;
   int64_t stride;          // in positions; needed by every part but dense and a local part with a window
   int64_t window;          // in keys; 0: stride + 1
@@ -70,7 +70,7 @@ struct longstride_plan_config {
   int64_t heads;       // 1 to 32,767
   int64_t key_size;    // elements of a head's q and k, 1 to 65,536; at most 128 on a GPU
   int64_t value_size;  // elements of a head's v and o, likewise
-  double scale;        // of scores; 0: 1 / sqrt(key_size)
+  double scale;        // multiplies scores; 0: 1 / sqrt(key_size)
   int32_t dtype;       // enum longstride_dtype, of all tensors but lse
   int32_t device;      // enum longstride_device
 };

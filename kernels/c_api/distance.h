@@ -20,7 +20,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-// What calls have in common. "exact" is f64 next to f64, else f32.
+// Settings of both calls. "exact" is f64 next to f64, else f32.
 struct longstride_distance_config {
   size_t struct_bytes;
   int64_t batch;            // sequences
@@ -29,7 +29,7 @@ struct longstride_distance_config {
   int64_t heads;            // at most 128 on a GPU
   int64_t key_size;         // elements of a head's q and k; at most 128 on a GPU
   int64_t value_size;       // elements of a head's v and o; at most 128 on a GPU
-  double scale;             // of scores; 0: 1 / sqrt(key_size)
+  double scale;             // multiplies scores; 0: 1 / sqrt(key_size)
   int32_t dtype;            // enum longstride_dtype
   int32_t device;           // enum longstride_device
   int64_t distances;        // rows of T, of distances 0, 1, ...; 0: no term of the distance
@@ -41,7 +41,7 @@ struct longstride_distance_config {
   int64_t window;           // in keys, the query's own position included; 0: all keys
   double longest_span;      // in positions; 0: no spans
   double ramp;              // positions over which a weight falls from 1 to 0
-  const int64_t* dilation;  // of every head
+  const int64_t* dilation;  // one per head
   size_t dilation_count;    // 0, which is 1 for every head, or heads
 };
 
@@ -57,7 +57,7 @@ void longstride_distance_destroy(struct longstride_distance_plan* plan);
 enum longstride_status longstride_distance_memory(const struct longstride_distance_plan* plan,
                                                   struct longstride_memory* memory);
 
-// What scores are made of. Arrays are contiguous; those that the plan does not have are null.
+// Operands of the scores. Arrays are contiguous; those that the plan does not have are null.
 struct longstride_distance_scores {
   struct longstride_input q;  // (batch, queries, heads, key_size)
   struct longstride_input k;  // (batch, keys, heads, key_size)

@@ -1,4 +1,4 @@
-// What a caller in C says about attention with distances, checked and in the terms of the kernels.
+// Settings of attention with distances from a caller in C, checked and in the terms of the kernels.
 #pragma once
 #include <cstdint>
 #include <vector>

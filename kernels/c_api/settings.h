@@ -1,4 +1,4 @@
-// What a caller in C says about a plan, checked and in the terms of the kernels.
+// Settings of a plan from a caller in C, checked and in the terms of the kernels.
 #pragma once
 #include <cstddef>
 #include <cstdint>

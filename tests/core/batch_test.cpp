@@ -68,7 +68,7 @@ TEST(Batch, ASliceHasTheSameRowsOfEveryField) {
   EXPECT_EQ(halves.weights.shape(), Shape({8, 3}));
 }
 
-// Of a class of each row there is one target, whatever the row's length.
+// A row's class is one target, whatever the row's length.
 TEST(Batch, RowsMayBeAskedAsAWhole) {
   const BatchFields fields{.targets = true, .weights = true, .asked = 1};
   EXPECT_EQ(fields.losses(6), 1);

@@ -48,7 +48,7 @@ class DeviceAttention {
     backward_.scratch = Tensor(scratch_.data(), Dtype::u8, {static_cast<std::int64_t>(scratch_.bytes())});
   }
 
-  // Whether the backward kernel is one of sm90/long_band.
+  // True if the backward kernel is one of sm90/long_band.
   bool is_long_band() const {
     const AttentionFamily family = choose(backward_).family;
     return family == AttentionFamily::classes || family == AttentionFamily::turns || family == AttentionFamily::joined;

@@ -54,8 +54,9 @@ double distance(const std::vector<A>& a, const std::vector<double>& b) {
   return std::sqrt(sum);
 }
 
-// What bf16 may add is the bound of TrainingOnTheGpu.LowPrecisionGradientsStayWithinTheirRounding. A value that bf16
-// has rounded may have another code than the emulation's, so the two are compared by their distance from what is exact.
+// bf16 may add as much as the bound of TrainingOnTheGpu.LowPrecisionGradientsStayWithinTheirRounding allows. A value
+// that bf16 has rounded may have another code than the emulation's, so the two are compared by their distance from what
+// is exact.
 TEST(Fp8OnTheGpu, GradientsAreAsExactAsTheEmulationOnTheCpu) {
   LONGSTRIDE_NEEDS_FP8();
   const TrainConfig train = train_config(Precision::fp8);

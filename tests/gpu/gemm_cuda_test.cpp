@@ -1,4 +1,5 @@
-// What tests/ops/linear_test.cpp cannot test on every device: gelu far from zero, Hopper's fused kernels, and TF32.
+// Cases that tests/ops/linear_test.cpp cannot test on every device: gelu far from zero, Hopper's fused kernels, and
+// TF32.
 #include "kernels/gemm/gemm.h"
 
 #include "kernels/base/gpu_kind.h"

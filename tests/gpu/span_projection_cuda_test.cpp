@@ -47,7 +47,7 @@ struct Result {
   std::vector<float> gradients;
 };
 
-// Of the fourth step of streams, whose weights have not changed: the memory has three segments.
+// Results of the fourth step of streams, whose weights have not changed: the memory has three segments.
 Result fourth_step(const DistanceToy& config, const std::vector<double>& spans, Precision precision, Device device) {
   TrainConfig train = stream_training(0, still, 2);
   train.precision = precision;

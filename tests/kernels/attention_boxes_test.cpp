@@ -19,7 +19,7 @@ TilePieces pieces_of(const RowSet& set, std::int32_t entry, std::int32_t rows) {
   return {set.base, set.run, set.period, entry, rows, [&](std::int32_t x) { return x / set.run; }};
 }
 
-// What TMA writes: position p of a sequence of n is the number p, and zero beyond. -1: not written.
+// The tile as TMA writes it: position p of a sequence of n is the number p, and zero beyond. -1: not written.
 std::vector<std::int32_t> tile_of(const TilePieces& pieces, std::int32_t n, std::int32_t rows, int& copies) {
   std::vector<std::int32_t> tile(static_cast<std::size_t>(rows), -1);
   copies = 0;

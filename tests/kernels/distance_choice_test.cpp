@@ -48,7 +48,7 @@ TEST(DistanceChoices, TakeShapesUpToTheirLimits) {
 }
 
 TEST(DistanceChoices, ReserveRoomToSaveForTheseShapesAlone) {
-  constexpr std::size_t probabilities = std::size_t{4} * 2 * 6 * 64 * 64 * 2;  // of 4 units, 2 query tiles, 6 bands
+  constexpr std::size_t probabilities = std::size_t{4} * 2 * 6 * 64 * 64 * 2;  // 4 units, 2 query tiles, 6 bands
   const auto scratch = [](DistanceShape shape, DistancePath path) {
     shape.path = path;
     return shape.call().scratch_on(Device::cuda).bytes();

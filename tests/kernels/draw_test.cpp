@@ -46,7 +46,7 @@ TEST(Draw, TopPLeavesTheFewestThatReachIt) {
   expect_shares({1, 0, 0.41}, {{0, 4.0 / 7}, {2, 3.0 / 7}});
   expect_shares({1, 0, 0.89}, {{0, 4.0 / 9}, {2, 3.0 / 9}, {3, 2.0 / 9}});
   expect_shares({1, 0, 0.91}, {{0, 0.4}, {1, 0.1}, {2, 0.3}, {3, 0.2}});
-  // Of the three bytes that top_k keeps, two have 0.7 / 0.9 of the remaining probability.
+  // Two of the three bytes that top_k keeps have 0.7 / 0.9 of the remaining probability.
   expect_shares({1, 3, 0.75}, {{0, 4.0 / 7}, {2, 3.0 / 7}});
 }
 

@@ -61,7 +61,7 @@ class JoinedOrders : public ::testing::Test {
         }
       }
   }
-  // What the kernel computes: per task, the pairs of its strips' query tiles and keys, of queries from the key on.
+  // The kernel's work: per task, the pairs of its strips' query tiles and keys, of queries from the key on.
   static std::vector<char> pairs_of(const JoinedOrder& order, const std::string& text) {
     const auto n = static_cast<std::size_t>(order.block.length);
     std::vector<char> times(n * n);

@@ -54,7 +54,7 @@ TEST(LongBandOrder, GivesEveryPairToOneTask) {
     for (std::int32_t key = 0; key < order.key_tiles(); ++key)
       for (std::int32_t strip = 0; strip < order.strips; ++strip) {
         const std::int32_t begin = order.begin_of(key, strip), end = order.end_of(key, strip);
-        // What a warpgroup skips: the task's tiles after its own, and before them.
+        // A warpgroup skips the task's tiles after its own, and before them.
         ASSERT_LE(order.begin_of(key), begin) << text_of(order);
         ASSERT_LE(begin, end) << text_of(order);
         ASSERT_LE(end, order.end_of(key)) << text_of(order);

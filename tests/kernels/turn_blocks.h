@@ -18,7 +18,7 @@ class TurnBlocks {
   TurnBlocks(const Order& order, const TurnRing& ring, std::int32_t classes, std::size_t blocks)
       : order_(order), ring_(ring), classes_(classes), at_(blocks), counter_(slots()), holder_(slots(), -1) {}
 
-  // Whether all tasks end.
+  // True if all tasks end.
   bool run() {
     for (Block& block : at_) take(block);
     std::minstd_rand random(1);

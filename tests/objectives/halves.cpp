@@ -24,7 +24,7 @@ void Halves::write(const Batch& batch, std::int64_t row, const RowBytes& of, con
   batch.weights.as<float>()[row] = last == 'z' ? 0.0f : 1.0f;
 }
 
-// Of two classes the right one has a loss below that of guessing.
+// The right one of two classes has a loss below that of guessing.
 void Halves::add(double loss, double weight, double* sums) const {
   sums[0] += loss;
   sums[1] += loss < weight * guess() ? weight : 0;

@@ -55,7 +55,7 @@ struct DistanceValues {
 template <class T>
 using DistanceResult = kernels::NaiveResult<T>;
 
-// What query row i sees, in the arithmetic of T.
+// The pairs of query row i, in the arithmetic of T.
 template <class T>
 std::vector<kernels::NaivePair<T>> pairs_of(const DistanceCase& c, std::int64_t s, std::int64_t h, std::int64_t i) {
   std::vector<kernels::NaivePair<T>> pairs;

@@ -23,7 +23,7 @@ namespace longstride {
 
 struct StepMetrics {
   std::int64_t step = 0;  // optimizer steps taken
-  Scalars figures;        // of the mean loss over the global batch, by key: "loss", "bits_per_byte"
+  Scalars figures;        // figures of the global batch's mean loss, by key: "loss", "bits_per_byte"
   double lr = 0;
   double grad_norm = 0;  // before clipping
   double tokens_per_second = 0;

@@ -20,7 +20,7 @@ struct Progress {
   double tokens_per_second = 0;
   std::optional<double> mfu;           // model FLOP utilisation, 0 to 1; absent: not shown
   std::optional<double> seconds_left;  // absent: not known yet
-  std::string unit = {};               // of the figure
+  std::string unit = {};               // the figure's
 };
 
 // The line, at most `width` columns: items that do not fit are dropped whole, from the right.

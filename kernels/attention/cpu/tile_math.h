@@ -55,7 +55,7 @@ inline void store(T* to, Vector<T> v) {
   std::memcpy(to, &v, sizeof(v));
 }
 
-// Whether the previous C is part of the sum.
+// `sum` keeps the previous C as part of the sum.
 enum class Into { zero, sum };
 
 // C(rows, lanes) += A(rows, depth) B(depth, lanes), for `height` rows and `vectors` vectors of lanes. Element by

@@ -34,7 +34,7 @@ struct DistanceSpace {
   }
 };
 
-// What one (sequence, head) adds to gradients of parameters.
+// Contribution of one (sequence, head) to gradients of parameters.
 template <class T>
 struct DistanceSums {
   T *table, *content_bias, *position_bias, *span;  // (distances, padded d), (d), (d), (1)

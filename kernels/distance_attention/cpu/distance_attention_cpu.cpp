@@ -75,7 +75,7 @@ std::size_t bytes_of_thread(const Args& args) {
   return carver.used();
 }
 
-// What calls have as scratch: D of all rows, sums of every (sequence, head), and every thread's tiles.
+// Scratch of a call: D of all rows, sums of every (sequence, head), and every thread's tiles.
 template <class T>
 struct BackwardScratch {
   T* delta;
