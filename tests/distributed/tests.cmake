@@ -63,14 +63,9 @@ foreach(scenario ranks divided kill kill_ranks sigterm threads unlike chosen ela
   add_test(NAME distributed.training_${scenario}
     COMMAND ${ranks_source}/training.sh $<TARGET_FILE:longstride> ${scenario})
   longstride_on_ranks(distributed.training_${scenario})
-endforeach()
-set_tests_properties(distributed.training_sigterm PROPERTIES PROCESSORS 1)  # one rank
-if(NOT LONGSTRIDE_SANITIZE)
-  set_tests_properties(distributed.training_ranks PROPERTIES LABELS slow)  # distributed.ranks_2 has the same training
-endif()
-foreach(scenario divided kill kill_ranks threads unlike chosen elastic elastic_sharded)
   set_tests_properties(distributed.training_${scenario} PROPERTIES LABELS slow)
 endforeach()
+set_tests_properties(distributed.training_sigterm PROPERTIES PROCESSORS 1)  # one rank
 
 # Ranks time the same number of steps, although each may find another time for the first: else they would hang.
 add_test(NAME distributed.bench_step

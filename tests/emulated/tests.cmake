@@ -27,8 +27,9 @@ if(NOT LONGSTRIDE_CUDA)
     # gcc joins products and sums by the second option only.
     target_compile_options(emulated_kernels PRIVATE -O1 $<$<CXX_COMPILER_ID:GNU>:-fexpensive-optimizations>)
   endif()
-  longstride_tests(emulated LINK emulated_kernels SLOW Shapes/EmulatedPanels.*/500_x_* Shapes/EmulatedPanels.*/800_x_*
-    Shapes/EmulatedPanels.*/1100_x_* Cases/EmulatedDistanceKernels.*memories* Cases/EmulatedDistanceKernels.*/heads_of_*
+  longstride_tests(emulated LINK emulated_kernels LEAVE_OUT /machine/
+    SLOW Shapes/EmulatedPanels.*/500_x_* Shapes/EmulatedPanels.*/800_x_* Shapes/EmulatedPanels.*/1100_x_*
+    Cases/EmulatedDistanceKernels.*memories* Cases/EmulatedDistanceKernels.*/heads_of_*
     Cases/EmulatedDistanceKernels.*of_heads_of_64 Cases/EmulatedDistanceKernels.*/dilated_heads_of_64)
   foreach(target test_emulated test_emulated_slow)
     target_include_directories(${target} BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulated/include)

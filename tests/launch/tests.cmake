@@ -5,7 +5,8 @@ longstride_tests(launch USES launch LINK ${json} COMMAND longstride
     ReportPages TrainingSamples RunHistory RunId ForeignRun RunsThatRemember
   ALONE Continued.CheckpointsThatCannotBeRead* Values.ALimitOnAddressSpace*
   SLOW PlannedMemory.* Reproduce.ATimeLimit* Reproduce.ASignal* Reproduce.ShortRuns* RecomputeCommand.AllRanks*
-    BeginFrom.SeveralRanks* ReportPages.ARunIsFollowed* ForeignRun.JsonOfOtherTypes* ForeignRun.HugeFiles*)
+    BeginFrom.SeveralRanks* ReportPages.ARunIsFollowed* ForeignRun.JsonOfOtherTypes* ForeignRun.HugeFiles*
+    Console.WithJson* Console.Quiet* AttentionOfARun.AMemoryFar* HostLimits.RanksOfAHost* SurveyRecipes.Train)
 if(NOT LONGSTRIDE_SANITIZE)
   set_tests_properties(Reproduced PROPERTIES LABELS slow)  # trains six models
   # Preloaded into a command, a disk that lacks what some disks lack. A sanitizer must be the first library.

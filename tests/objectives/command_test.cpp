@@ -10,7 +10,7 @@
 #include <random>
 #include <sstream>
 
-#include "tests/launch/command.h"
+#include "tests/support/command.h"
 
 namespace longstride::testing {
 namespace {

@@ -1,4 +1,4 @@
 # `longstride` with one more objective, and a model that answers it.
 longstride_command(longstride_objectives ${CMAKE_CURRENT_LIST_DIR}/halves.cpp)
-longstride_tests(objectives USES train datasets LINK ${json} TOGETHER Objectives RowKeys NextByte
+longstride_tests(objectives USES train datasets LINK ${json}
   COMMAND longstride_objectives)
