@@ -57,7 +57,7 @@ function(longstride_room_sources out)
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
-longstride_room_sources(recipes framework/mixers launch/recipe)
+longstride_room_sources(recipes framework/mixers launch/recipe datasets/objectives)
 list(APPEND recipes framework/train/stages.cpp tests/launch/recipe/recipe_errors_test.cpp)
 
 # Attention on the CPU with its tests, and its keys.
