@@ -63,9 +63,10 @@ if(LONGSTRIDE_FUZZERS)
     get_filename_component(name ${source} NAME_WE)
     string(REGEX REPLACE "_fuzz$" "" name ${name})
     if(room STREQUAL "recipe")
-      # Only the recipe parser and the stages that it checks, since the rest of launch needs every other room.
+      # Only the recipe parser, the objectives and the stages that it checks, since the rest of launch needs every other room.
       longstride_fuzzer(${name} ${source} USES models)
-      file(GLOB parser ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp ${PROJECT_SOURCE_DIR}/framework/train/stages.cpp)
+      file(GLOB parser ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp ${PROJECT_SOURCE_DIR}/datasets/objectives/*.cpp
+        ${PROJECT_SOURCE_DIR}/framework/train/stages.cpp)
       target_sources(fuzz_${name} PRIVATE ${parser})
       target_link_libraries(fuzz_${name} PRIVATE yaml-cpp)
     else()

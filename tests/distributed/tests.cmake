@@ -102,8 +102,8 @@ foreach(scenario_library start:troubled_start slow_disk:slow_disk)
   set_tests_properties(distributed.faults_${scenario} PROPERTIES LABELS slow)
 endforeach()
 # Some of the kills that kills.sh can do.
-add_test(NAME distributed.kills COMMAND ${ranks_source}/kills.sh $<TARGET_FILE:longstride> --kills 18)
-add_test(NAME distributed.kills_of_memories COMMAND ${ranks_source}/kills.sh $<TARGET_FILE:longstride> --kills 12
+add_test(NAME distributed.kills COMMAND ${ranks_source}/kills.sh $<TARGET_FILE:longstride> --kills 12)
+add_test(NAME distributed.kills_of_memories COMMAND ${ranks_source}/kills.sh $<TARGET_FILE:longstride> --kills 6
   --ranks "1 2" --models "transformer-xl compressive adaptive")
 foreach(test distributed.kills distributed.kills_of_memories)
   longstride_on_ranks(${test})
