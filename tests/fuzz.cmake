@@ -63,7 +63,7 @@ if(LONGSTRIDE_FUZZERS)
     get_filename_component(name ${source} NAME_WE)
     string(REGEX REPLACE "_fuzz$" "" name ${name})
     if(room STREQUAL "recipe")
-      # Only the recipe parser, the objectives and the stages that it checks, since the rest of launch needs every other room.
+      # Only the recipe parser, the objectives and the stages that it checks: the rest of launch needs every other room.
       longstride_fuzzer(${name} ${source} USES models)
       file(GLOB parser ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp ${PROJECT_SOURCE_DIR}/datasets/objectives/*.cpp
         ${PROJECT_SOURCE_DIR}/framework/train/stages.cpp)
