@@ -96,7 +96,7 @@ bool same(const HeadGeometry& a, const HeadGeometry& b) {
             a.rings[r].first_row == b.rings[r].first_row;
   for (std::int32_t p = 0; equal && p < a.part_count; ++p)
     equal = a.parts[p].part.keys == b.parts[p].part.keys && a.parts[p].part.low == b.parts[p].part.low &&
-            a.parts[p].part.high == b.parts[p].part.high && a.parts[p].segments == b.parts[p].segments &&
+            a.parts[p].part.high == b.parts[p].part.high && a.parts[p].classes == b.parts[p].classes &&
             a.parts[p].ring == b.parts[p].ring;
   return equal;
 }
