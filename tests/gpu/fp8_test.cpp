@@ -22,7 +22,7 @@ bool have_fp8() {
 #define LONGSTRIDE_NEEDS_FP8() \
   if (!have_fp8()) GTEST_SKIP() << "no GPU with fp8"
 
-std::vector<DecoderConfig> forms() {
+std::vector<DecoderConfig> fp8_forms() {
   DecoderConfig without_dropout = small_config();
   without_dropout.dropout = 0;
   std::vector<DecoderConfig> all = {small_config(), without_dropout};
@@ -60,7 +60,7 @@ double distance(const std::vector<A>& a, const std::vector<double>& b) {
 TEST(Fp8OnTheGpu, GradientsAreAsExactAsTheEmulationOnTheCpu) {
   LONGSTRIDE_NEEDS_FP8();
   const TrainConfig train = train_config(Precision::fp8);
-  for (const DecoderConfig& config : forms()) {
+  for (const DecoderConfig& config : fp8_forms()) {
     const std::vector<double> exact = gradients_on_cpu<double>(train, config, false);
     const double size = distance(exact, std::vector<double>(exact.size())),
                  naive = distance(gradients_on_cpu<float>(train, config, true), exact);
@@ -75,7 +75,7 @@ TEST(Fp8OnTheGpu, GradientsAreAsExactAsTheEmulationOnTheCpu) {
 
 TEST(Fp8OnTheGpu, TheGraphAndRepetitionsGiveTheSameBits) {
   LONGSTRIDE_NEEDS_FP8();
-  for (const DecoderConfig& config : forms()) {
+  for (const DecoderConfig& config : fp8_forms()) {
     TrainConfig train = train_config(Precision::fp8);
     const std::string replayed = bits_after(6, train, config);
     EXPECT_TRUE(same_bits(bits_after(6, train, config), replayed));
@@ -88,7 +88,7 @@ TEST(Fp8OnTheGpu, TheGraphAndRepetitionsGiveTheSameBits) {
 
 TEST(Fp8OnTheGpu, RecomputeGivesTheSameBitsInThePlannedMemory) {
   LONGSTRIDE_NEEDS_FP8();
-  for (DecoderConfig config : forms()) {
+  for (DecoderConfig config : fp8_forms()) {
     TrainConfig train = train_config(Precision::fp8);
     train.micro_batch = 2;
     std::string stored;

@@ -50,7 +50,7 @@ def write_inputs(folder):
         (folder / "cifar" / name).write_bytes(b"".join(bytes([k % 10]) + picture.translate(tables[s])
                                                        for k, s in enumerate(shifts)))
     npy(folder / "tiny.npy", (400, 4, 4, 3), draw.randbytes(400 * 48))
-    npy(folder / "pictures64.npy", (12, 64, 64, 3), bytes(draw.randrange(64) + k // 192 % 128 for k in range(12 * 12288)))
+    npy(folder / "pictures64.npy", (20, 64, 64, 3), bytes(draw.randrange(64) + k // 192 % 128 for k in range(20 * 12288)))
     for k in range(12):
         with wave.open(str(folder / "sound" / f"{k}.wav"), "wb") as sound:
             sound.setparams((1, 2, 12000, 0, "NONE", ""))
