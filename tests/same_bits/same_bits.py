@@ -99,7 +99,7 @@ def toy_settings(path):
     for pattern, setting in ((r"table: learned", "model.distance.distances=64"),
                              (r"span:", "model.distance.span.longest=64"), (r"dilation: *\[", "model.distance.dilation=2"),
                              (r"memory:", "model.memory.length=64"),
-                             (r"feed_forward_ratio: *\d+\.", "model.feed_forward_ratio=4")):
+                             (r"feed_forward_ratio: *\d+\.\d\d\d", "model.feed_forward_ratio=4")):
         if re.search(pattern, text):
             out.append(setting)
     parts = re.search(r"parts: *\[(.*?)\]", text)  # a recipe's own before those of its base
