@@ -48,7 +48,7 @@ struct ModelConfig {
   virtual ~ModelConfig() = default;
   virtual const char* kind() const = 0;  // `model.kind` in recipes
   // Tells which kinds of objective the model can answer.
-  virtual bool answers(std::string_view objective) const { return objective == "next_byte"; }
+  virtual bool answers(std::string_view asked) const { return asked == "next_byte"; }
   virtual std::unique_ptr<Model> make_model() const = 0;
 
   // Every key of `model:` but `kind`.
