@@ -29,7 +29,7 @@ struct ClassifierConfig : ModelConfig {
   std::int64_t width = 8;
 
   const char* kind() const override { return "classifier"; }
-  bool answers(std::string_view objective) const override { return objective == "halves"; }
+  bool answers(std::string_view asked) const override { return asked == "halves"; }
   std::unique_ptr<Model> make_model() const override;
   void visit(SettingsVisitor& v) override { v.field("width", width, Need::optional, ranges::width); }
   void check(SettingsChecker& /*check*/, std::int64_t /*sequence_ranks*/) const override {}
