@@ -41,4 +41,7 @@ def main(verb="", *arguments):
 
 if __name__ == "__main__":
     sys.path[0] = str(pathlib.Path(__file__).resolve().parent)
-    sys.exit(main(*sys.argv[1:]))
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except ModuleNotFoundError as absent:
+        sys.exit(f"run.py: needs the Python package '{absent.name}'; install it, or give this script a Python that has it")

@@ -31,6 +31,25 @@ train: {{{}}}
                      context, layers, train);
 }
 
+// A decoder that remembers the segments before. `memory`, `train`: the keys of these sections.
+inline std::string remembering_recipe(const std::string& memory, const std::string& train, int context = 32,
+                                      const std::string& dropout = "0") {
+  return fmt::format(R"(name: remembers
+data: {{kind: bytes, path: x.h5, context: {}, order: streams}}
+model:
+  kind: decoder
+  layers: 2
+  width: 16
+  heads: 2
+  positions: none
+  dropout: {}
+  distance: {{table: sinusoid}}
+  memory: {{{}}}
+train: {{{}}}
+)",
+                     context, dropout, memory, train);
+}
+
 inline std::string letters(int count, char first = 'a') {
   std::string text;
   for (int i = 0; i < count; ++i) text += static_cast<char>(first + i * i % 23);

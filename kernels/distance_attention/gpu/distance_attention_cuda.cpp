@@ -6,7 +6,7 @@
 #include "kernels/distance_attention/fast_path.h"
 #include "kernels/distance_attention/gpu/call.h"
 #include "kernels/distance_attention/gpu/scratch.h"
-#include "kernels/distance_attention/sm90/hopper.h"
+#include "kernels/distance_attention/sm90/distance_sm90.h"
 
 namespace longstride::kernels::cuda {
 namespace {
@@ -69,13 +69,13 @@ Call call_of(const DistanceScores& s, const Tensor& v, const ScratchPieces& piec
 }
 
 bool takes_hopper(const DistanceScores& s, const Call& call) {
-  return hopper_takes(s, call.value_size) && is_hopper() && distance::hopper::can_map(call);
+  return hopper_takes(s, call.value_size) && is_hopper() && distance::sm90::can_map(call);
 }
 
 template <class T>
 void run_forward(const Call& call, bool hopper, const Launch& launch) {
   if constexpr (sizeof(T) == 2) {
-    if (hopper) return distance::hopper::forward<T>(call, launch);
+    if (hopper) return distance::sm90::forward<T>(call, launch);
     if (call.aligned) return distance::forward<T>(call, launch);
   }
   distance::plain_forward<T>(call, launch);
@@ -84,7 +84,7 @@ void run_forward(const Call& call, bool hopper, const Launch& launch) {
 template <class T>
 void run_backward(const Call& call, bool hopper, bool with_table, const Launch& launch) {
   if constexpr (sizeof(T) == 2) {
-    if (hopper) return distance::hopper::backward<T>(call, launch);
+    if (hopper) return distance::sm90::backward<T>(call, launch);
     if (call.aligned) {
       distance::dq<T>(call, launch);
       distance::dkdv<T>(call, launch);

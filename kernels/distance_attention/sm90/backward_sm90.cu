@@ -6,7 +6,7 @@
 #include "kernels/base/cuda_types.cuh"
 #include "kernels/distance_attention/sm90/problem.h"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 namespace {
 
 // Calls f with a problem's units, as many at a time as dq may save.
@@ -45,4 +45,4 @@ void backward(const Call& call, const Launch& launch) {
 template void backward<__nv_bfloat16>(const Call&, const Launch&);
 template void backward<__half>(const Call&, const Launch&);
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

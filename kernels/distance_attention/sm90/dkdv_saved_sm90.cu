@@ -7,7 +7,7 @@
 #include "kernels/distance_attention/sm90/launch.cuh"
 #include "kernels/distance_attention/sm90/saved.cuh"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 namespace {
 
 // A step's slot: queries, P of warpgroup 0, dO, P of warpgroup 1.
@@ -226,4 +226,4 @@ void dkdv_of_saved(const Problem& problem, const Launch& launch) {
 template void dkdv_of_saved<__nv_bfloat16>(const Problem&, const Launch&);
 template void dkdv_of_saved<__half>(const Problem&, const Launch&);
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

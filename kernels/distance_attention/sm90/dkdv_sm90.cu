@@ -4,7 +4,7 @@
 #include "kernels/distance_attention/sm90/gradients.cuh"
 #include "kernels/distance_attention/sm90/launch.cuh"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 namespace {
 
 // A step's slot has queries, a free tile and dO: without that between them the kernel takes 3% longer.
@@ -185,4 +185,4 @@ void dkdv(const Problem& problem, const Launch& launch) {
 template void dkdv<__nv_bfloat16>(const Problem&, const Launch&);
 template void dkdv<__half>(const Problem&, const Launch&);
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

@@ -9,7 +9,7 @@
 #include "kernels/distance_attention/sm90/saved.cuh"
 #include "kernels/distance_attention/sm90/skew.cuh"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 namespace {
 
 constexpr int tiles_of_block = 3 * warpgroups, step_slots = 4, piece_slots = 5;
@@ -376,4 +376,4 @@ void dq(const Problem& problem, const Launch& launch) {
 template void dq<__nv_bfloat16>(const Problem&, const Launch&);
 template void dq<__half>(const Problem&, const Launch&);
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

@@ -5,7 +5,7 @@
 #include "kernels/distance_attention/sm90/saved.cuh"
 #include "kernels/gpu/global.cuh"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 namespace {
 
 constexpr int own_pieces = 2, pieces_of_block = own_pieces * warpgroups, slots = 5, tiles_of_slot = 1 + pieces_of_block;
@@ -212,4 +212,4 @@ void dtable(const Problem& problem, const Launch& launch) {
 template void dtable<__nv_bfloat16>(const Problem&, const Launch&);
 template void dtable<__half>(const Problem&, const Launch&);
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

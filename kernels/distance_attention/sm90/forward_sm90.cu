@@ -6,7 +6,7 @@
 #include "kernels/distance_attention/sm90/launch.cuh"
 #include "kernels/distance_attention/sm90/skew.cuh"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 namespace {
 
 constexpr int step_slots = 4, piece_slots = 4, queries_bytes = warpgroups * tile_bytes;
@@ -293,4 +293,4 @@ void forward(const Call& call, const Launch& launch) {
 template void forward<__nv_bfloat16>(const Call&, const Launch&);
 template void forward<__half>(const Call&, const Launch&);
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

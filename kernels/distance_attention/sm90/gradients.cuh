@@ -2,7 +2,7 @@
 #pragma once
 #include "kernels/distance_attention/sm90/tiles.cuh"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 
 // A lane's two rows of query tile t: lse in base 2, infinity where there is no query or no key, so that P = 0.
 struct Statistics {
@@ -69,4 +69,4 @@ __device__ inline void store_key_gradients(const Call& call, const Place& p, std
   store_rows<T>(dv, {1, 1}, call.value_size, [&](int h) { return row(call.dv, h); });
 }
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

@@ -7,7 +7,7 @@
 #include "kernels/base/gpu_kind.h"
 #include "kernels/distance_attention/sm90/tiles.cuh"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 
 // The parts that a kernel is compiled with. Spans without a table have no kernels of their own, because they cost
 // little there.
@@ -30,4 +30,4 @@ inline void run_groups(const char* name, void (*kernel)(Problem), std::size_t sh
   run(name, kernel, {blocks, threads, shared_bytes}, launch, problem);
 }
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

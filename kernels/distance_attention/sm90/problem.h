@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "kernels/distance_attention/sm90/hopper.h"
+#include "kernels/distance_attention/sm90/distance_sm90.h"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 
 // The heads of a call that have one dilation. It divides the numbers of queries and keys, so all residue classes have
 // as many of either. Tiles are 64 entries of a class of a head, at {0, head, entry, class, sequence}. The table's rows
@@ -33,4 +33,4 @@ void dkdv(const Problem&, const Launch&);
 template <class T>
 void dkdv_of_saved(const Problem&, const Launch&);
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

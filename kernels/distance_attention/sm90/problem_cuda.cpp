@@ -4,7 +4,7 @@
 
 #include "kernels/gpu/tensor_map.h"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 namespace {
 
 // TMA takes strides from 1 up to 2^40 bytes.
@@ -76,4 +76,4 @@ std::vector<Problem> problems_of(const Call& call, Dtype dtype) {
   return problems;
 }
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

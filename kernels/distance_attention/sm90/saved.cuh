@@ -9,7 +9,7 @@
 #pragma once
 #include "kernels/distance_attention/sm90/tiles.cuh"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 
 inline constexpr int saved_operand_bytes = 16 * warp_threads;
 
@@ -69,4 +69,4 @@ __device__ inline void load_saved(std::uint32_t (&a)[4], const char* tile, int k
   a[3] = transposed(v.w);
 }
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

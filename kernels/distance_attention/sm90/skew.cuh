@@ -20,7 +20,7 @@
 #include "kernels/gpu/lane.cuh"
 #include "kernels/gpu/shared.cuh"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 
 class Skew {
  public:
@@ -175,4 +175,4 @@ class Skew {
   int turn_ = 0;
 };
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

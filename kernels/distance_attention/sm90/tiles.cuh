@@ -18,7 +18,7 @@
 #include "kernels/gpu/tma.cuh"
 #include "kernels/gpu/wgmma.cuh"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 
 inline constexpr int warpgroups = 2, threads = (warpgroups + 1) * warpgroup_threads, producer = 2 * warpgroup_threads;
 inline constexpr int row_bytes = 128, tile_bytes = tile_rows * row_bytes;
@@ -301,4 +301,4 @@ __device__ inline void in_order(std::int32_t steps, Piece&& piece, Step&& step) 
   }
 }
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90

@@ -10,7 +10,7 @@
 #include "framework/train/step/memory_plan.h"
 #include "launch/recipe/recipe.h"
 #include "tests/launch/recipe/recipe_texts.h"
-#include "tests/support/command.h"
+#include "tests/support/text_run.h"
 
 namespace longstride::testing {
 namespace {
@@ -361,18 +361,8 @@ TEST(Plan, DensityIsTheShareOfTheCausalPairs) {
 }
 
 // A segment of 24, a memory of 48 and a compressed one of 16 rows of 3 positions, in 2 layers.
-constexpr const char* compressive_recipe = R"(name: compressive
-data: {kind: bytes, path: x.h5, context: 24, order: streams}
-model:
-  kind: decoder
-  layers: 2
-  width: 16
-  heads: 2
-  positions: none
-  distance: {table: sinusoid}
-  memory: {length: 48, compressed: 16, rate: 3}
-train: {steps: 3, global_batch: 4, lr: 1.0e-3, warmup: 1}
-)";
+const std::string compressive_recipe =
+    remembering_recipe("length: 48, compressed: 16, rate: 3", "steps: 3, global_batch: 4, lr: 1.0e-3, warmup: 1", 24);
 
 struct Planned {
   nlohmann::json json;

@@ -253,23 +253,9 @@ TEST_F(ScoresAndSamples, OfAnEarlierRunAreNotShownAsANewOnes) {
   EXPECT_FALSE(fs::exists(dir / "again/samples/step-00000002"));
 }
 
-// A decoder that remembers the segments before.
-constexpr const char* remembering_recipe = R"(name: remembers
-data: {kind: bytes, path: x.h5, context: 32, order: streams}
-model:
-  kind: decoder
-  layers: 2
-  width: 16
-  heads: 2
-  positions: none
-  distance: {table: sinusoid}
-  memory: {length: 24}
-train: {steps: 3, global_batch: 2, lr: 1.0e-3, warmup: 1}
-)";
-
 class Remembering : public TextRun {
  protected:
-  Remembering() : TextRun(remembering_recipe) {}
+  Remembering() : TextRun(remembering_recipe("length: 24", "steps: 3, global_batch: 2, lr: 1.0e-3, warmup: 1")) {}
 };
 TEST_F(Remembering, ScoresSayUnderWhichMemoryTheyWereComputed) {
   const std::string file = "run/checkpoints/step-00000003/", recipe_before = text_of(dir / "run/recipe.yaml"),

@@ -12,19 +12,10 @@ namespace {
 namespace fs = std::filesystem;
 
 // The learning rate is too small to change a weight, so that what rows remember has the same bits on any ranks.
-constexpr const char* recipe = R"(name: streams
-data: {kind: bytes, path: x.h5, context: 32, order: streams}
-model:
-  kind: decoder
-  layers: 2
-  width: 16
-  heads: 2
-  positions: none
-  dropout: 0.1
-  distance: {table: sinusoid}
-  memory: {length: 24}
-train: {steps: 9, global_batch: 4, micro_batch: 1, lr: 1.0e-37, warmup: 1, weight_decay: 0, log_every: 1, checkpoint_every: 3, keep: 5}
-)";
+const std::string recipe = remembering_recipe("length: 24",
+                                              "steps: 9, global_batch: 4, micro_batch: 1, lr: 1.0e-37, warmup: 1, "
+                                              "weight_decay: 0, log_every: 1, checkpoint_every: 3, keep: 5",
+                                              32, "0.1");
 
 class RunsThatRemember : public TextRun {
  protected:

@@ -49,6 +49,24 @@ inline void expect_truncations_refused(const Bytes& file) {
   EXPECT_FALSE(decode(file).pixels.empty());
 }
 
+// Damaged anywhere: one sentence, which at least `refused` of the damages get, or a picture of the stated size.
+inline void expect_damage_survived(const Bytes& whole, int refused) {
+  int found = 0;
+  for (std::size_t at = 0; at < whole.size(); ++at)
+    for (const std::uint8_t value : {0x00, 0xFF, 0x5A}) {
+      Bytes file = whole;
+      file[at] = value;
+      try {
+        const Picture picture = decode(file);
+        EXPECT_EQ(picture.pixels.size(), static_cast<std::size_t>(picture.rows * picture.columns * picture.channels));
+      } catch (const UserError& error) {
+        ++found;
+        EXPECT_EQ(std::string(error.what()).find("a: "), 0u) << error.what();
+      }
+    }
+  EXPECT_GE(found, refused);
+}
+
 // EXIF with one entry of its directory, the orientation.
 inline Bytes exif(std::uint8_t orientation, bool big_endian) {
   if (big_endian)

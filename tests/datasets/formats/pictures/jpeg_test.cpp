@@ -73,23 +73,8 @@ TEST(Jpeg, RefusesEveryTruncationThatLosesPixels) {
   }
 }
 
-// Damaged anywhere: one sentence, or a picture of the stated size.
 TEST(Jpeg, SurvivesDamage) {
-  const Bytes whole = encode_jpeg(17, 19, random_bytes(17 * 19 * 3, 2), {3, 50, true, exif(6, true)});
-  int refused = 0;
-  for (std::size_t at = 0; at < whole.size(); ++at)
-    for (const std::uint8_t value : {0x00, 0xFF, 0x5A}) {
-      Bytes file = whole;
-      file[at] = value;
-      try {
-        const Picture picture = decode(file);
-        EXPECT_EQ(picture.pixels.size(), static_cast<std::size_t>(picture.rows * picture.columns * picture.channels));
-      } catch (const UserError& error) {
-        ++refused;
-        EXPECT_EQ(std::string(error.what()).find("a: "), 0u) << error.what();
-      }
-    }
-  EXPECT_GT(refused, 100);
+  expect_damage_survived(encode_jpeg(17, 19, random_bytes(17 * 19 * 3, 2), {3, 50, true, exif(6, true)}), 101);
 }
 
 // Some cameras leave bytes between the segments, and nothing of the picture is lost.

@@ -42,24 +42,9 @@ TEST(WebP, RefusesEveryTruncation) {
 }
 
 TEST(WebP, SurvivesDamage) {
-  for (const float quality : {-1.0f, 70.0f}) {
-    const Bytes whole =
-        extended_webp(encode_webp(11, 13, random_bytes(143 * 4, 5), 4, quality), 11, 13, false, exif(6, true));
-    int refused = 0;
-    for (std::size_t at = 0; at < whole.size(); ++at)
-      for (const std::uint8_t value : {0x00, 0xFF, 0x5A}) {
-        Bytes file = whole;
-        file[at] = value;
-        try {
-          const Picture picture = decode(file);
-          EXPECT_EQ(picture.pixels.size(), static_cast<std::size_t>(picture.rows * picture.columns * picture.channels));
-        } catch (const UserError& error) {
-          ++refused;
-          EXPECT_EQ(std::string(error.what()).find("a: "), 0u) << error.what();
-        }
-      }
-    EXPECT_GT(refused, 50);
-  }
+  for (const float quality : {-1.0f, 70.0f})
+    expect_damage_survived(
+        extended_webp(encode_webp(11, 13, random_bytes(143 * 4, 5), 4, quality), 11, 13, false, exif(6, true)), 51);
 }
 
 // 16,384 x 16,384 pixels, stated in the header of a lossless file of a few bytes.

@@ -16,11 +16,11 @@ LONGSTRIDE_SHARED_MEMORY;
 namespace panels {
 LONGSTRIDE_SHARED_MEMORY;
 }  // namespace panels
-namespace distance::hopper {
+namespace distance::sm90 {
 namespace {
 LONGSTRIDE_SHARED_MEMORY;
 }  // namespace
-}  // namespace distance::hopper
+}  // namespace distance::sm90
 
 inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(static_cast<const char*>(p) - sm90::memory);

@@ -3,7 +3,7 @@
 #pragma once
 #include "kernels/distance_attention/gpu/call.h"
 
-namespace longstride::kernels::cuda::distance::hopper {
+namespace longstride::kernels::cuda::distance::sm90 {
 
 // True if TMA can read the tensors, and the scale is positive.
 bool can_map(const Call&);
@@ -15,4 +15,4 @@ void forward(const Call&, const Launch&);
 template <class T>
 void backward(const Call&, const Launch&);
 
-}  // namespace longstride::kernels::cuda::distance::hopper
+}  // namespace longstride::kernels::cuda::distance::sm90
