@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Times the step of six recipes with two builds, in turn on the same GPU, and compares: for changes that must not cost time.
+# Times the step of ten recipes with two builds, in turn on the same GPU, and compares: for changes that must not cost time.
 #
 #   tests/gpu/scripts/same_steps.sh OLD NEW [--rounds 3] [--steps 30] [--seconds 3] [--most 1.01]
 #
@@ -33,7 +33,11 @@ table1/cifar10-strided 32
 table1/imagenet64-strided 8
 table4/audio-65k 1
 table4/audio-262k 1
-table4/audio-1m 1"
+table4/audio-1m 1
+survey/text-8min-transformer-xl-house 192
+survey/text-8min-compressive-house 192
+survey/text-8min-adaptive-house 192
+survey/text-8min-longformer-house 8"
 
 step() { # program, recipe, sequences
   "$1" bench step "$root/recipes/$2.yaml" --steps "$steps" --seconds "$seconds" --json --set "train.global_batch=$3" \
