@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention/pattern/plan.h"
+#include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/base/op.h"
 
 namespace longstride::kernels {
@@ -27,6 +27,7 @@ struct AttentionArgs {
   double scale = 1;
   Tensor scratch = {};
   AttentionPath path = AttentionPath::automatic;
+  RowBounds bounds = {};
 
   void check(Device device) const;
   // The pattern's pairs are not counted here, so FLOPs are the caller's to add.
@@ -44,6 +45,7 @@ struct AttentionBackwardArgs {
   double scale = 1;
   Tensor scratch = {};
   AttentionPath path = AttentionPath::automatic;
+  RowBounds bounds = {};
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::attention_backward, bytes_of(q, k, v, o, lse, dout, dq, dk, dv), 0}; }

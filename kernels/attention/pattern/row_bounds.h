@@ -1,5 +1,5 @@
-// The keys that a query may see at all, read from memory: they clamp every part of a plan. Documents that do not mix are
-// bounds, and so are intervals that a layer computes (a dense part of both directions, clamped).
+// The keys that a query may see at all, read from memory: they clamp every part of a plan. Documents that do not mix
+// are bounds, and so are intervals that a layer computes (a dense part of both directions, clamped).
 #pragma once
 #include <cstdint>
 
