@@ -16,7 +16,7 @@ struct EmulatedShape {
   std::int64_t n, heads, key_size, value_size;
   // Few short classes take turns with `automatic`, and keep dQ in shared memory with `sm90`.
   AttentionPath path = AttentionPath::sm90;
-  std::vector<std::int32_t> ends = {};  // of documents, to which rows are clamped
+  std::vector<std::int32_t> ends = {};  // where documents end, to which rows are clamped
 
   std::string with_sizes() const {
     const std::string documents = ends.empty() ? "" : ", " + std::to_string(ends.size()) + " documents";

@@ -31,7 +31,7 @@ struct BoundsOfHead {
   LONGSTRIDE_HOST_DEVICE Interval rows(std::int32_t i, std::int32_t n) const {
     return begin == nullptr ? Interval{0, n} : Interval{begin[i], end[i]};
   }
-  // What is left of `seen`, entries of `keys`, for query row i.
+  // The entries of `keys` that are left of `seen` for query row i.
   LONGSTRIDE_HOST_DEVICE Interval clamp(Interval seen, const RowSet& keys, std::int32_t i) const {
     if (begin == nullptr) return seen;
     const std::int32_t first = keys.count_below(begin[i]), beyond = keys.count_below(end[i]);

@@ -33,7 +33,7 @@ struct BackwardProblem {
   std::int32_t batch;
   float scale;
   const float *lse, *delta;
-  BoundsView bounds;                                  // of the rows that a block owns, in rows of the other side
+  BoundsView bounds;                                  // for the rows that a block owns, in rows of the other side
   Gradient key_sized_gradient, value_sized_gradient;  // dQ, or dK and dV
 };
 

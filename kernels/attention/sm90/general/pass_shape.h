@@ -56,7 +56,7 @@ struct PartShape {
     const std::int32_t periods = period.quotient(past), width = static_cast<std::int32_t>(run.value);
     return periods * width + min(past - periods * static_cast<std::int32_t>(period.value), width);
   }
-  // Of the key rows [begin, end) alone.
+  // Entries `within` alone, which are positions.
   __device__ Interval interval(std::int32_t position, std::int32_t residue, Interval within) const {
     return {count_below(max(low.of(position), within.begin), residue),
             count_below(min(high.of(position) + 1, within.end), residue)};

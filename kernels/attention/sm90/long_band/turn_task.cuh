@@ -9,7 +9,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct TurnProblem : LongBandProblem {
   TurnRing ring;
-  BoundsView bounds;                      // of keys, in query rows: where their documents end
+  BoundsView bounds;                      // query rows that see a key: where its document ends
   std::uint32_t group_tasks, last_lanes;  // lanes of the last group
   std::int32_t groups;
   float* sums;         // (slots, 64 x padded head)
@@ -110,7 +110,7 @@ struct TurnTask : BandBackwardLargeTask {
     auto seen = kernel.seen_of(Strips * key + strip);
     const BoundsOfHead bounds = kernel.problem.bounds.of(sequence, head);
     if (bounds.begin == nullptr) return seen;
-    // Of a document that ends, queries behind it see no key.
+    // Queries behind a document see none of its keys.
     const auto end_of = [&](std::int32_t entry) {
       const std::int32_t row = bounds.end[position(min(entry, length - 1))];
       return (row - base + step - 1) / step;
