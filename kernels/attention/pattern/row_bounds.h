@@ -10,7 +10,7 @@
 namespace longstride::kernels {
 
 // (batch, heads or 1, n_q) i32, contiguous: query row i sees key rows of [begin_i, end_i), none if it is empty. Neither
-// may decrease along a row: tiles follow from the first and last of their queries.
+// may decrease along a row: tiles follow from the first and last of their queries. Kernels do not check it.
 struct RowBounds {
   Tensor begin = {}, end = {};
   // The same seen from the keys, (batch, heads or 1, n_k): key row j is within the bounds of the query rows
@@ -27,13 +27,15 @@ struct RowBounds {
 struct BoundsOfHead {
   const std::int32_t *begin = nullptr, *end = nullptr;
 
+  LONGSTRIDE_HOST_DEVICE bool given() const { return begin != nullptr; }
+
   // The key rows of n that query row i may see.
   LONGSTRIDE_HOST_DEVICE Interval rows(std::int32_t i, std::int32_t n) const {
     return begin == nullptr ? Interval{0, n} : Interval{begin[i], end[i]};
   }
   // The entries of `keys` that are left of `seen` for query row i.
   LONGSTRIDE_HOST_DEVICE Interval clamp(Interval seen, const RowSet& keys, std::int32_t i) const {
-    if (begin == nullptr) return seen;
+    if (!given()) return seen;
     const std::int32_t first = keys.count_below(begin[i]), beyond = keys.count_below(end[i]);
     return {seen.begin > first ? seen.begin : first, seen.end < beyond ? seen.end : beyond};
   }
@@ -58,5 +60,9 @@ struct BoundsView {
     return {begin + at, end + at};
   }
 };
+
+inline BoundsOfHead bounds_of(const RowBounds& bounds, std::int64_t sequence, std::int64_t head) {
+  return BoundsView(bounds.begin, bounds.end).of(static_cast<std::int32_t>(sequence), static_cast<std::int32_t>(head));
+}
 
 }  // namespace longstride::kernels
