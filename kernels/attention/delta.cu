@@ -81,9 +81,10 @@ void zero_heads(const Tensor& v, std::int32_t first, std::int32_t heads, const L
   });
 }
 
-// True if every position is a key of the part: true of all kinds but summary rows.
+// True if every row is a key of the head's first part: of its classes together, or of the only one.
 bool reaches_every_key(const AttentionPlan& plan, std::int32_t head) {
-  return plan.parts_of(plan.passes_of(head).front()).front().kind != PartKind::fixed_summary;
+  const Pass& pass = plan.passes_of(head).front();
+  return pass.classes > 1 || plan.parts_of(pass).front().keys.length == plan.n;
 }
 
 bool rows_on_16_bytes(const Tensor& v) {
