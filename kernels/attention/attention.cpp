@@ -6,7 +6,17 @@
 namespace longstride::kernels {
 namespace {
 
-// Checks q, k, v, o and lse of one call against the plan and each other.
+void check_bounds(const RowBounds& bounds, std::int64_t batch, std::int64_t heads, std::int64_t queries) {
+  for (const Tensor* t : {&bounds.begin, &bounds.end}) {
+    const bool fits = t->given() && t->rank() == 3 && t->size(0) == batch && (t->size(1) == heads || t->size(1) == 1) &&
+                      t->size(2) == queries && t->contiguous() && t->dtype() == Dtype::i32 &&
+                      t->size(1) == bounds.begin.size(1);
+    LONGSTRIDE_CHECK(fits, "attention's bounds are {} of {}, but must both be contiguous ({}, {} or 1, {}) of i32",
+                     t->shape().text(), name_of(t->dtype()), batch, heads, queries);
+  }
+}
+
+// Checks q, k, v, o, lse and bounds of one call against the plan and each other.
 template <class Args>
 void check_forward(Device device, const Args& args) {
   const Tensor &q = args.q, &v = args.v;
@@ -14,16 +24,16 @@ void check_forward(Device device, const Args& args) {
   LONGSTRIDE_CHECK(q.rank() == 4 && v.rank() == 4,
                    "attention's q is {} and v {}, but must be (batch, seq, heads, size)", q.shape().text(),
                    v.shape().text());
-  const std::int64_t batch = q.size(0), n = q.size(1), heads = q.size(2);
-  LONGSTRIDE_CHECK(n == args.plan->n && heads == std::ssize(args.plan->heads),
-                   "attention over {} positions and {} heads, but the plan is for {} and {}", n, heads, args.plan->n,
-                   args.plan->heads.size());
-  const Shape values{batch, n, heads, v.size(3)};
+  const std::int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), n = args.plan->n;
+  LONGSTRIDE_CHECK(queries == args.plan->queries && v.size(1) == n && heads == std::ssize(args.plan->heads),
+                   "attention of {} queries to {} keys with {} heads, but the plan is for {}, {} and {}", queries,
+                   v.size(1), heads, args.plan->queries, n, args.plan->heads.size());
   check_rows(q, q.shape(), q.dtype(), "attention's q");
-  check_rows(args.k, q.shape(), q.dtype(), "attention's k");
-  check_rows(v, values, q.dtype(), "attention's v");
-  check_rows(args.o, values, q.dtype(), "attention's o");
-  const Shape expected{batch, heads, n};
+  check_rows(args.k, {batch, n, heads, q.size(3)}, q.dtype(), "attention's k");
+  check_rows(v, {batch, n, heads, v.size(3)}, q.dtype(), "attention's v");
+  check_rows(args.o, {batch, queries, heads, v.size(3)}, q.dtype(), "attention's o");
+  if (args.bounds.given() || args.bounds.end.given()) check_bounds(args.bounds, batch, heads, queries);
+  const Shape expected{batch, heads, queries};
   const Dtype exact = exact_type(device, q.dtype());
   LONGSTRIDE_CHECK(args.lse.shape() == expected && args.lse.contiguous() && args.lse.dtype() == exact,
                    "attention's lse is {} of {}, but must be contiguous {} of {}", args.lse.shape().text(),

@@ -1,5 +1,6 @@
-// o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the plan allows i (Eq. 2 to 8), in tiles with an
-// online softmax (Dao et al. 2022): no n x n matrix, and no tile without an allowed pair is touched.
+// o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the plan and the bounds, where given, allow i (Eq. 2
+// to 8), in tiles with an online softmax (Dao et al. 2022): no n x n matrix, and no tile without an allowed pair is
+// touched.
 //
 // The result does not depend on the number of threads, bit for bit. A row without an allowed key gets o = 0, lse =
 // -infinity and no gradient.
@@ -8,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/attention/pattern/plan.h"
+#include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/base/op.h"
 
 namespace longstride::kernels {
@@ -16,17 +18,19 @@ namespace longstride::kernels {
 // same tolerance; each is deterministic.
 enum class AttentionPath : std::uint8_t { automatic, sm90, portable };
 
-// Views of rank 4 are (batch, n, heads, size) with any strides, except that the last is 1. All have one type: f32 or
-// f64 on the CPU; bf16, f16 or f32 on the GPU, where scores and softmax are f32.
+// Views of rank 4 are (batch, rows, heads, size) with any strides, except that the last is 1; q, o and their gradients
+// have the plan's rows of queries, k and v its rows of keys. All have one type: f32 or f64 on the CPU; bf16, f16 or f32
+// on the GPU, where scores and softmax are f32.
 struct AttentionArgs {
   const AttentionPlan* plan = nullptr;
   Tensor q, k;  // key size
   Tensor v;     // value size
   Tensor o;     // value size, written
-  Tensor lse;   // (batch, heads, n) contiguous, written: log of the softmax's denominator; f32 on the GPU
+  Tensor lse;   // (batch, heads, n_q) contiguous, written: log of the softmax's denominator; f32 on the GPU
   double scale = 1;
   Tensor scratch = {};
   AttentionPath path = AttentionPath::automatic;
+  RowBounds bounds = {};
 
   void check(Device device) const;
   // The pattern's pairs are not counted here, so FLOPs are the caller's to add.
@@ -44,6 +48,7 @@ struct AttentionBackwardArgs {
   double scale = 1;
   Tensor scratch = {};
   AttentionPath path = AttentionPath::automatic;
+  RowBounds bounds = {};
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::attention_backward, bytes_of(q, k, v, o, lse, dout, dq, dk, dv), 0}; }

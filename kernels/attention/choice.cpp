@@ -25,10 +25,15 @@ bool takes_plan(const AttentionPlan& plan) {
   return true;
 }
 
+// Hopper's kernels look back only, at as many keys as queries, unclamped.
+bool looks_back(const AttentionSizes& sizes) {
+  return !looks_ahead(*sizes.plan) && sizes.plan->queries == sizes.plan->n && !sizes.bounded;
+}
+
 bool takes(const AttentionSizes& sizes) {
   const bool is_16_bit = sizes.dtype == Dtype::bf16 || sizes.dtype == Dtype::f16;
   return sizes.path != AttentionPath::portable && is_16_bit && sm90_takes_head(sizes.key_size) &&
-         sm90_takes_head(sizes.value_size) && takes_plan(*sizes.plan);
+         sm90_takes_head(sizes.value_size) && looks_back(sizes) && takes_plan(*sizes.plan);
 }
 
 // The only pass of every head, if they have one.
@@ -126,13 +131,13 @@ bool find_joined(const AttentionSizes& sizes, JoinedPlan& plan) {
 
 std::size_t delta_bytes(const AttentionSizes& sizes) {
   constexpr std::size_t line = 256;
-  const auto rows = static_cast<std::size_t>(sizes.batch * sizes.plan->n * std::ssize(sizes.plan->heads));
+  const auto rows = static_cast<std::size_t>(sizes.batch * sizes.plan->queries * std::ssize(sizes.plan->heads));
   return (rows * sizeof(float) + line - 1) / line * line;
 }
 
 template <class Args>
 AttentionSizes sizes_of(const Args& args) {
-  return {args.plan, args.q.size(0), args.q.size(3), args.v.size(3), args.q.dtype(), args.path};
+  return {args.plan, args.q.size(0), args.q.size(3), args.v.size(3), args.q.dtype(), args.path, args.bounds.given()};
 }
 
 }  // namespace

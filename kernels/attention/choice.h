@@ -35,6 +35,7 @@ struct AttentionSizes {
   std::int64_t batch = 1, key_size = 0, value_size = 0;
   Dtype dtype = Dtype::bf16;
   AttentionPath path = AttentionPath::automatic;
+  bool bounded = false;  // row bounds are given
 };
 
 // The kernels on Hopper. A launch takes the portable ones on other GPUs, and for tensors that TMA cannot read.

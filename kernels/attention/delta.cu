@@ -81,10 +81,10 @@ void zero_heads(const Tensor& v, std::int32_t first, std::int32_t heads, const L
   });
 }
 
-// True if every row is a key of the head's first part: of its classes together, or of the only one.
+// True if every position is a key of the part.
 bool reaches_every_key(const AttentionPlan& plan, std::int32_t head) {
-  const Pass& pass = plan.passes_of(head).front();
-  return pass.classes > 1 || plan.parts_of(pass).front().keys.length == plan.n;
+  const PartKind kind = plan.parts_of(plan.passes_of(head).front()).front().kind;
+  return kind != PartKind::fixed_summary && kind != PartKind::first;
 }
 
 bool rows_on_16_bytes(const Tensor& v) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/kernels/attention_patterns.h"
 
 namespace longstride::kernels {
@@ -10,10 +12,10 @@ namespace {
 using enum Integration;
 using enum PartKind;
 
-std::string row_text(const PatternConfig& p, std::int64_t layer, std::int64_t heads, std::int64_t head,
-                     std::int64_t i) {
+std::string row_text(const PatternConfig& p, std::int64_t layer, std::int64_t heads, std::int64_t head, std::int64_t i,
+                     std::int64_t n = 0) {
   std::string text;
-  for (std::int64_t j = 0; j <= i; ++j) text += allowed(p, layer, heads, head, i, j) ? '#' : '.';
+  for (std::int64_t j = 0; j < std::max(n, i + 1); ++j) text += allowed(p, layer, heads, head, i, j) ? '#' : '.';
   return text;
 }
 
@@ -38,10 +40,31 @@ TEST(AttentionPattern, RowsMatchThePaper) {
   EXPECT_EQ(row_text(pattern_of(multihead, {local, column}, 4), 0, 4, 2, 10), "..#...#...#");
 }
 
+TEST(AttentionPattern, RowsOfBothDirectionsMatchTheDefinition) {
+  const auto row = [](PatternConfig p, std::int64_t i, std::int64_t head = 0) {
+    p.direction = Direction::both;
+    return row_text(p, 0, 2, head, i, 13);
+  };
+  EXPECT_EQ(row(pattern_of(merged, {dense}, 0), 5), "#############");
+  EXPECT_EQ(row(pattern_of(merged, {local}, 0, {}, 5), 6), "....#####....");
+  EXPECT_EQ(row(pattern_of(merged, {local}, 4), 1), "####.........");
+  EXPECT_EQ(row(pattern_of(merged, {local, column}, 5, {}, 3), 6), ".#...###...#.");
+  EXPECT_EQ(row(pattern_of(merged, {fixed_block}, 4), 5), "....####.....");
+  EXPECT_EQ(row(with_options(pattern_of(merged, {fixed_summary}, 4, {1}), true, true), 5, 1), "#.#.#.#.#.#.#");
+  EXPECT_EQ(row(with_first(pattern_of(merged, {local, first}, 0, {}, 3), 2), 8), "##.....###...");
+}
+
+TEST(AttentionPattern, FirstKeysAreThoseOfThePast) {
+  const PatternConfig p = with_first(pattern_of(merged, {local, first}, 0, {}, 3), 4);
+  EXPECT_EQ(row_text(p, 0, 1, 0, 9), "####...###");
+  EXPECT_EQ(row_text(p, 0, 1, 0, 2, 10), "###.......");
+}
+
 TEST(AttentionPattern, ProblemsNameTheKeyItsValueAndWhatIsAllowed) {
   const auto problem = [](const PatternConfig& p, std::int64_t heads = 4) { return problem_of(p, heads, 2); };
   EXPECT_EQ(problem(pattern_of(interleaved, {}, 4)),
-            "attention.parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary");
+            "attention.parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary, "
+            "first");
   EXPECT_EQ(problem(pattern_of(interleaved, {dense, column}, 0)),
             "attention.stride is 0, but column needs a positive number of positions");
   EXPECT_EQ(problem(pattern_of(interleaved, {local}, 0)),
@@ -68,8 +91,19 @@ TEST(AttentionPattern, ProblemsNameTheKeyItsValueAndWhatIsAllowed) {
                                     {{dense, local}, "[dense, local]"}})
     EXPECT_EQ(problem(pattern_of(merged, parts, 8, {2})),
               "attention.parts is " + text +
-                  ", but merged takes a single part, or one window (local, fixed_block) and one of column and "
-                  "fixed_summary");
+                  ", but merged takes a single part, or one window (local, fixed_block) and one of column, "
+                  "fixed_summary and first");
+  EXPECT_EQ(problem(pattern_of(merged, {local, first}, 0, {}, 3)),
+            "attention.first is 0, but the part first needs a positive number of keys");
+  PatternConfig both = pattern_of(merged, {local}, 0, {}, 512);
+  both.direction = Direction::both;
+  EXPECT_EQ(problem(both),
+            "attention.window is 512, but direction both needs an odd number of keys, as many behind a position as "
+            "ahead");
+  both.stride = 7, both.window = 0;
+  EXPECT_EQ(problem(both),
+            "attention.window is 0, stride + 1 = 8, but direction both needs an odd number of keys, as many behind a "
+            "position as ahead");
   EXPECT_EQ(problem(pattern_of(merged, {dense}, 0)), "");
   EXPECT_EQ(problem_of(pattern_of(merged, {dense}, 0), 0, 1), "heads is 0, but must be at least 1");
   EXPECT_EQ(problem_of(pattern_of(merged, {dense}, 0), 1, 0), "layers is 0, but must be at least 1");

@@ -30,6 +30,11 @@ inline PatternConfig with_options(PatternConfig p, bool distinct, bool inclusive
   return p;
 }
 
+inline PatternConfig with_first(PatternConfig p, std::int64_t keys) {
+  p.first = keys;
+  return p;
+}
+
 inline std::vector<NamedPattern> all_patterns() {
   using enum Integration;
   using enum PartKind;
@@ -37,6 +42,11 @@ inline std::vector<NamedPattern> all_patterns() {
       {"dense", pattern_of(interleaved, {dense}, 0), 1},
       {"local without stride", pattern_of(interleaved, {local}, 0, {}, 11), 1},
       {"local of one key", pattern_of(merged, {local}, 0, {}, 1), 1},
+      {"first keys", with_first(pattern_of(interleaved, {first, dense}, 0), 3), 1},
+      {"window and first keys", with_first(pattern_of(merged, {local, first}, 0, {}, 9), 4), 2},
+      {"window and many first keys", with_first(pattern_of(merged, {local, first}, 0, {}, 3), 70), 1},
+      {"block and first keys", with_first(pattern_of(merged, {fixed_block, first}, 16), 20), 1},
+      {"a head of first keys", with_first(pattern_of(multihead, {local, first}, 7), 5), 2},
   };
   for (std::int64_t l : {1, 2, 7, 16, 100}) {
     const std::string name = ", stride " + std::to_string(l);
@@ -62,6 +72,17 @@ inline std::vector<NamedPattern> all_patterns() {
         add("window and summary", pattern_of(merged, {local, fixed_summary}, l, {c}), distinct ? 4 : 1);
         add("fixed multihead", pattern_of(multihead, {fixed_block, fixed_summary}, l, {c}), 4);
       }
+  }
+  return all;
+}
+
+// The same in both directions, with windows of the next odd width.
+inline std::vector<NamedPattern> patterns_of_both_directions() {
+  std::vector<NamedPattern> all = all_patterns();
+  for (NamedPattern& p : all) {
+    p.name += ", both";
+    p.pattern.direction = Direction::both;
+    p.pattern.window = window_of(p.pattern) / 2 * 2 + 1;
   }
   return all;
 }

@@ -18,11 +18,11 @@ namespace {
 class Coverage {
  public:
   Coverage(const AttentionPlan& plan, std::int64_t head, bool by_key)
-      : plan_(plan), by_key_(by_key), times_(static_cast<std::size_t>(plan.n) * plan.n) {
+      : plan_(plan), by_key_(by_key), times_(static_cast<std::size_t>(plan.queries) * plan.n) {
     for (const Pass& pass : plan.passes_of(head))
       for (std::int32_t s = 0; s < pass.classes; ++s)
         for (const Part& part : plan.parts_of(pass))
-          visit(pass, part, rows_within(pass.queries, s, plan.n), rows_within(part.keys, s, plan.n), s);
+          visit(pass, part, rows_within(pass.queries, s, plan.queries), rows_within(part.keys, s, plan.n), s);
   }
   int times(std::int64_t i, std::int64_t j) const { return times_[static_cast<std::size_t>(i * plan_.n + j)]; }
   std::string problem() const { return problem_; }
@@ -67,15 +67,19 @@ class Coverage {
   std::string problem_;
 };
 
-void expect_cover(const NamedPattern& p, std::int64_t layer, std::int64_t n, TileShape tile) {
+void expect_cover(const NamedPattern& p, std::int64_t layer, std::int64_t n, TileShape tile, std::int64_t queries = 0) {
   ASSERT_EQ(problem_of(p.pattern, p.heads, layer + 1), "") << p.name;
-  const auto plan = make_plan(p.pattern, layer, p.heads, n, tile);
+  const auto plan = make_plan(p.pattern, layer, p.heads, n, tile, queries);
+  EXPECT_LE(std::max_element(plan->passes.begin(), plan->passes.end(),
+                             [](const Pass& a, const Pass& b) { return a.parts < b.parts; })
+                ->parts,
+            most_parts_of_pass);
   for (std::int64_t head = 0; head < p.heads; ++head) {
     std::int64_t pairs = 0;
     for (bool by_key : {false, true}) {
       const Coverage cover(*plan, head, by_key);
       ASSERT_EQ(cover.problem(), "") << p.name << " layer " << layer << " head " << head << " n " << n;
-      for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t i = 0; i < plan->queries; ++i)
         for (std::int64_t j = 0; j < n; ++j) {
           const bool expected = allowed(p.pattern, layer, p.heads, head, i, j);
           pairs += expected;
@@ -84,7 +88,8 @@ void expect_cover(const NamedPattern& p, std::int64_t layer, std::int64_t n, Til
               << " i " << i << " j " << j;
         }
     }
-    ASSERT_EQ(2 * allowed_pairs(p.pattern, layer, p.heads, head, n), pairs) << p.name << " head " << head << " n " << n;
+    ASSERT_EQ(2 * allowed_pairs(p.pattern, layer, p.heads, head, n, queries), pairs)
+        << p.name << " head " << head << " n " << n << " queries " << queries;
   }
 }
 
@@ -102,8 +107,24 @@ TEST(AttentionPlan, TilesOfEveryPatternCoverItsMaskExactlyOnce) {
   }
 }
 
+TEST(AttentionPlan, TilesOfBothDirectionsCoverTheirMaskExactlyOnce) {
+  for (const NamedPattern& p : patterns_of_both_directions()) {
+    const std::int64_t layers =
+        p.pattern.integration == Integration::interleaved ? static_cast<std::int64_t>(p.pattern.parts.size()) : 1;
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+      for (std::int64_t n : {1, 2, 7, 33, 50}) expect_cover(p, layer, n, {4, 4});
+      for (std::int64_t queries : {1, 5, 16, 31, 90}) expect_cover(p, layer, 31, {8, 3}, queries);
+      expect_cover(p, layer, 97, {3, 10}, 45);
+      if (p.pattern.stride % 7 == 0 || p.pattern.stride == 100) expect_cover(p, layer, 190, {}, 211);
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(AttentionPlan, TellsWhetherEveryQuerySeesAKey) {
-  for (const NamedPattern& p : all_patterns())
+  std::vector<NamedPattern> patterns = all_patterns();
+  for (const NamedPattern& p : patterns_of_both_directions()) patterns.push_back(p);
+  for (const NamedPattern& p : patterns)
     for (const std::int64_t layer : {0, 1, 2})
       for (const std::int64_t n : {1, 2, 7, 33, 101}) {
         if (!problem_of(p.pattern, p.heads, layer + 1).empty()) continue;
@@ -111,7 +132,7 @@ TEST(AttentionPlan, TellsWhetherEveryQuerySeesAKey) {
         for (std::int64_t head = 0; head < p.heads; ++head)
           for (std::int64_t i = 0; i < n; ++i) {
             bool sees = false;
-            for (std::int64_t j = 0; j <= i; ++j) sees |= allowed(p.pattern, layer, p.heads, head, i, j);
+            for (std::int64_t j = 0; j < n; ++j) sees |= allowed(p.pattern, layer, p.heads, head, i, j);
             expected &= sees;
           }
         EXPECT_EQ(every_query_sees_a_key(*make_plan(p.pattern, layer, p.heads, n)), expected)
@@ -165,6 +186,15 @@ TEST(AttentionPlan, RefusesLengthsAndPatternsThatItCannotPlan) {
   EXPECT_THROW(make_plan(dense, 0, 1, 0), std::invalid_argument);
   EXPECT_THROW(make_plan(dense, 0, 1, longest_plan + 1), std::invalid_argument);
   EXPECT_THROW(make_plan(pattern_of(Integration::merged, {PartKind::column}, 0), 0, 1, 8), std::invalid_argument);
+  EXPECT_THROW(make_plan(dense, 0, 1, 8, {}, -1), std::invalid_argument);
+  try {
+    make_plan(dense, 0, 1, 8, {}, 7);
+    ADD_FAILURE();
+  } catch (const std::invalid_argument& refused) {
+    EXPECT_STREQ(refused.what(),
+                 "attention of 7 queries to 8 keys, but a pattern of the past takes as many queries as keys; use "
+                 "direction both");
+  }
 }
 
 TEST(AttentionPlan, IsPlainDataForADevice) {

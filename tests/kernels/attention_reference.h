@@ -15,7 +15,7 @@
 
 namespace longstride::kernels {
 
-// Layout (batch, n, heads, size), contiguous.
+// Layout (batch, rows, heads, size), contiguous.
 template <class T>
 struct AttentionData {
   std::vector<T> q, k, v, dout;       // given
@@ -26,7 +26,7 @@ struct AttentionData {
          {std::pair{&q, &in.q}, std::pair{&k, &in.k}, std::pair{&v, &in.v}, std::pair{&dout, &in.dout}})
       to->assign(from->begin(), from->end());
     const T poison = std::numeric_limits<T>::quiet_NaN();
-    o.assign(v.size(), poison);
+    o.assign(dout.size(), poison);
     dq.assign(q.size(), poison);
     dk.assign(k.size(), poison);
     dv.assign(v.size(), poison);
@@ -42,7 +42,7 @@ void reference_attention(const PatternConfig& pattern, std::int64_t layer, const
   for (const auto& [to, from] :
        {std::pair{&in.q, &x.q}, std::pair{&in.k, &x.k}, std::pair{&in.v, &x.v}, std::pair{&in.dout, &x.dout}})
     to->assign(from->begin(), from->end());
-  const AttentionResult result = dense_attention<T>(in, masks_of(pattern, s.heads, layer, s.n), Dtype::f64);
+  const AttentionResult result = dense_attention<T>(in, masks_of(pattern, s.heads, layer, s.n, s.n_q()), Dtype::f64);
   for (const auto& [to, from] :
        {std::pair{&x.o, &result.o}, std::pair{&x.lse, &result.lse}, std::pair{&x.dq, &result.dq},
         std::pair{&x.dk, &result.dk}, std::pair{&x.dv, &result.dv}})
@@ -65,19 +65,27 @@ Tensor rows_view(std::vector<T>& x, const AttentionShape& s, std::int64_t size) 
 }
 
 template <class T>
-Tensor lse_view(std::vector<T>& x, const AttentionShape& s) {
-  return {x.data(), DtypeOf<T>::value, {s.batch, s.heads, s.n}};
+Tensor query_rows_view(std::vector<T>& x, const AttentionShape& s, std::int64_t size) {
+  return {x.data(), DtypeOf<T>::value, {s.batch, s.n_q(), s.heads, size}};
 }
 
 template <class T>
-void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x) {
-  AttentionArgs args{&plan,
-                     rows_view(x.q, s, s.key_size),
-                     rows_view(x.k, s, s.key_size),
-                     rows_view(x.v, s, s.value_size),
-                     rows_view(x.o, s, s.value_size),
-                     lse_view(x.lse, s),
-                     s.scale()};
+Tensor lse_view(std::vector<T>& x, const AttentionShape& s) {
+  return {x.data(), DtypeOf<T>::value, {s.batch, s.heads, s.n_q()}};
+}
+
+template <class T>
+void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x,
+                 const RowBounds& bounds = {}) {
+  AttentionArgs args{.plan = &plan,
+                     .q = query_rows_view(x.q, s, s.key_size),
+                     .k = rows_view(x.k, s, s.key_size),
+                     .v = rows_view(x.v, s, s.value_size),
+                     .o = query_rows_view(x.o, s, s.value_size),
+                     .lse = lse_view(x.lse, s),
+                     .scale = s.scale(),
+                     .bounds = bounds};
+  args.check(Device::cpu);
   const Tensor scratch = args.scratch_on(Device::cpu);
   Aligned memory(scratch.bytes());
   args.scratch = Tensor(memory.data(), scratch.dtype(), scratch.shape());
@@ -85,18 +93,21 @@ void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionDa
 }
 
 template <class T>
-void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x) {
-  AttentionBackwardArgs args{&plan,
-                             rows_view(x.q, s, s.key_size),
-                             rows_view(x.k, s, s.key_size),
-                             rows_view(x.v, s, s.value_size),
-                             rows_view(x.o, s, s.value_size),
-                             lse_view(x.lse, s),
-                             rows_view(x.dout, s, s.value_size),
-                             rows_view(x.dq, s, s.key_size),
-                             rows_view(x.dk, s, s.key_size),
-                             rows_view(x.dv, s, s.value_size),
-                             s.scale()};
+void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x,
+                  const RowBounds& bounds = {}) {
+  AttentionBackwardArgs args{.plan = &plan,
+                             .q = query_rows_view(x.q, s, s.key_size),
+                             .k = rows_view(x.k, s, s.key_size),
+                             .v = rows_view(x.v, s, s.value_size),
+                             .o = query_rows_view(x.o, s, s.value_size),
+                             .lse = lse_view(x.lse, s),
+                             .dout = query_rows_view(x.dout, s, s.value_size),
+                             .dq = query_rows_view(x.dq, s, s.key_size),
+                             .dk = rows_view(x.dk, s, s.key_size),
+                             .dv = rows_view(x.dv, s, s.value_size),
+                             .scale = s.scale(),
+                             .bounds = bounds};
+  args.check(Device::cpu);
   const Tensor scratch = args.scratch_on(Device::cpu);
   Aligned memory(scratch.bytes());
   args.scratch = Tensor(memory.data(), scratch.dtype(), scratch.shape());

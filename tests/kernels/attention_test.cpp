@@ -21,11 +21,12 @@ void compute(const AttentionPlan& plan, const AttentionShape& shape, AttentionDa
   run_backward(plan, shape, x);
 }
 
-void expect_equals_reference(const NamedPattern& p, std::int64_t layer, std::int64_t n, TileShape tile) {
-  const AttentionShape shape{1, n, p.heads, 3, 5};
+void expect_equals_reference(const NamedPattern& p, std::int64_t layer, std::int64_t n, TileShape tile,
+                             std::int64_t queries = 0) {
+  const AttentionShape shape{1, n, p.heads, 3, 5, queries};
   AttentionData<double> expected(shape), x(shape);
   reference_attention(p.pattern, layer, shape, expected);
-  compute(*make_plan(p.pattern, layer, p.heads, n, tile), shape, x);
+  compute(*make_plan(p.pattern, layer, p.heads, n, tile, queries), shape, x);
   const std::string where = p.name + ", layer " + std::to_string(layer) + ", n " + std::to_string(n);
   ASSERT_LT(error_of(x.o, expected.o), 1e-13) << where;
   ASSERT_LT(error_of(x.lse, expected.lse), 1e-13) << where;
@@ -41,6 +42,17 @@ TEST(Attention, OutputAndGradientsOfEveryPatternEqualTheDenseComputation) {
       expect_equals_reference(p, layer, 1, {});
       expect_equals_reference(p, layer, 45, {16, 8});
       expect_equals_reference(p, layer, 150, {});
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(Attention, BothDirectionsAndOtherQueriesEqualTheDenseComputation) {
+  const Threads one(1);
+  for (const NamedPattern& p : patterns_of_both_directions()) {
+    for (std::int64_t layer = 0; layer < layers_of(p.pattern); ++layer) {
+      expect_equals_reference(p, layer, 45, {16, 8});
+      for (const std::int64_t queries : {1, 31, 97}) expect_equals_reference(p, layer, 45, {16, 8}, queries);
     }
     if (HasFatalFailure()) return;
   }

@@ -14,14 +14,14 @@ namespace longstride::kernels {
 
 struct AttentionShape {
   std::int64_t batch = 1, n = 1, heads = 1, key_size = 4, value_size = 4;
+  std::int64_t queries = 0;  // 0: n
 
-  std::int64_t key_count() const { return batch * n * heads * key_size; }
-  std::int64_t value_count() const { return batch * n * heads * value_size; }
-  std::int64_t rows() const { return batch * heads * n; }
+  std::int64_t n_q() const { return queries > 0 ? queries : n; }
+  std::int64_t rows() const { return batch * heads * n_q(); }
   double scale() const { return 1 / std::sqrt(static_cast<double>(key_size)); }
 };
 
-// All results of one call, (batch, n, heads, size) and (batch, heads, n).
+// All results of one call, (batch, rows, heads, size) and (batch, heads, n_q).
 using AttentionResult = NaiveResult<double>;
 
 struct AttentionInput {
@@ -37,22 +37,24 @@ struct AttentionInput {
       for (std::int64_t i = 0; i < count; ++i)
         x[static_cast<std::size_t>(i)] = testing::rounded(normals[static_cast<std::size_t>(i)], type);
     };
-    fill(q, s.key_count(), 1);
-    fill(k, s.key_count(), 2);
-    fill(v, s.value_count(), 3);
-    fill(dout, s.value_count(), 4);
+    const std::int64_t keys = s.batch * s.n * s.heads;
+    fill(q, s.rows() * s.key_size, 1);
+    fill(k, keys * s.key_size, 2);
+    fill(v, keys * s.value_size, 3);
+    fill(dout, s.rows() * s.value_size, 4);
   }
 };
 
 // The positions that position i of a head may attend to, from the definition of the pattern.
 using Mask = std::vector<std::vector<std::int32_t>>;
-inline std::vector<Mask> masks_of(const PatternConfig& pattern, std::int64_t heads, std::int64_t layer,
-                                  std::int64_t n) {
-  std::vector<Mask> masks(static_cast<std::size_t>(heads), Mask(static_cast<std::size_t>(n)));
+inline std::vector<Mask> masks_of(const PatternConfig& pattern, std::int64_t heads, std::int64_t layer, std::int64_t n,
+                                  std::int64_t queries = 0) {
+  if (queries == 0) queries = n;
+  std::vector<Mask> masks(static_cast<std::size_t>(heads), Mask(static_cast<std::size_t>(queries)));
 #pragma omp parallel for collapse(2) schedule(dynamic, 16)
   for (std::int64_t h = 0; h < heads; ++h)
-    for (std::int64_t i = 0; i < n; ++i)
-      for (std::int64_t j = 0; j <= i; ++j)
+    for (std::int64_t i = 0; i < queries; ++i)
+      for (std::int64_t j = 0; j < n; ++j)
         if (allowed(pattern, layer, heads, h, i, j))
           masks[static_cast<std::size_t>(h)][static_cast<std::size_t>(i)].push_back(static_cast<std::int32_t>(j));
   return masks;
@@ -63,7 +65,7 @@ template <class A>
 NaiveProblem naive_problem(const AttentionInput& in) {
   const AttentionShape& s = in.shape;
   return {.batch = s.batch,
-          .n_q = s.n,
+          .n_q = s.n_q(),
           .n_k = s.n,
           .heads = s.heads,
           .key_size = s.key_size,

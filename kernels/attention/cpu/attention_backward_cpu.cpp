@@ -40,20 +40,25 @@ NumberedPart part_of(const AttentionPlan& plan, std::int64_t head, std::int32_t 
   return {};
 }
 
-// Every query may attend to itself, so every key tile is reached.
-bool reaches_every_key(const Part& part) { return part.kind != PartKind::fixed_summary; }
+// True if every key tile is reached: every position then has a query, which may attend to itself.
+bool reaches_every_key(const AttentionBackwardArgs& args, const Part& part) {
+  return part.kind != PartKind::fixed_summary && part.kind != PartKind::first && args.plan->queries >= args.plan->n &&
+         !args.bounds.given();
+}
 
 // D of every row; zeroes dK and dV where the first part does not reach all keys.
 template <class T>
 void prepare(const AttentionBackwardArgs& args, T* delta) {
-  const std::int64_t n = args.q.size(1), heads = args.q.size(2);
+  const std::int64_t queries = args.q.size(1), keys = args.k.size(1), heads = args.q.size(2);
+  const std::int64_t rows = std::max(queries, keys);
 #pragma omp parallel for
-  for (std::int64_t row = 0; row < args.q.size(0) * n; ++row) {
-    const std::int64_t sequence = row / n, position = row % n;
+  for (std::int64_t row = 0; row < args.q.size(0) * rows; ++row) {
+    const std::int64_t sequence = row / rows, position = row % rows;
     for (std::int64_t head = 0; head < heads; ++head) {
       const auto o = rows_of<const T>(args.o, sequence, head), dout = rows_of<const T>(args.dout, sequence, head);
-      delta[(sequence * heads + head) * n + position] = dot(o.at(position), dout.at(position), o.size);
-      if (reaches_every_key(*part_of(*args.plan, head, 0).part)) continue;
+      if (position < queries)
+        delta[(sequence * heads + head) * queries + position] = dot(o.at(position), dout.at(position), o.size);
+      if (position >= keys || reaches_every_key(args, *part_of(*args.plan, head, 0).part)) continue;
       const auto dk = rows_of<T>(args.dk, sequence, head), dv = rows_of<T>(args.dv, sequence, head);
       std::fill(dk.at(position), dk.at(position) + dk.size, T(0));
       std::fill(dv.at(position), dv.at(position) + dv.size, T(0));
@@ -86,17 +91,15 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Traversal 
       const NumberedPart part = part_of(plan, unit.head, number);
       const Pass& pass = *part.pass;
       const BackwardRows<T> rows(args, args.q, args.k, delta, unit.sequence, unit.head);
-      const NoTerm<T> term{*part.part, rows_within(part.part->keys, unit.residue, plan.n)};
-      TilePairs<T, const NoTerm<T>> pairs(rows, term, rows_within(pass.queries, unit.residue, plan.n), term.keys,
-                                          plan.tile, static_cast<T>(args.scale), number == 0,
-                                          number == 0 && reaches_every_key(term.part), space);
+      const NoTerm<T> term(plan, pass, *part.part, unit.residue, bounds_of(args.bounds, unit.sequence, unit.head));
+      TilePairs<T, const NoTerm<T>> pairs(rows, term, term.queries, term.keys, plan.tile, static_cast<T>(args.scale),
+                                          number == 0, number == 0 && reaches_every_key(args, term.part), space);
       const auto walk_keys = [&](std::int32_t t, bool with_keys) {
-        const std::int32_t seen =
-            t > 0 ? key_tiles_of(term.part, pass.queries, term.part.keys, plan.tile, t - 1).end : 0;
-        pairs.walk_keys(t, key_runs(plan, pass, term.part, t), seen, with_keys);
+        const std::int32_t seen = t > 0 ? term.key_tiles(t - 1).end : 0;
+        pairs.walk_keys(t, TileRuns(term.key_tiles(t)), seen, with_keys);
       };
       if (order == Traversal::by_key) {
-        pairs.walk_queries(unit.tile, query_runs(plan, pass, term.part, unit.tile));
+        pairs.walk_queries(unit.tile, TileRuns(term.query_tiles(unit.tile)));
       } else if (order == Traversal::by_query) {
         walk_keys(unit.tile, false);
       } else {

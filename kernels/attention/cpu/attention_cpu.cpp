@@ -30,14 +30,14 @@ void attention_pass(const AttentionArgs& args, std::int32_t number) {
     for (std::int64_t u = 0; u < work.size(); ++u) {
       const WorkUnit unit = work.at(u);
       const Pass& pass = plan.passes_of(unit.head)[static_cast<std::size_t>(number)];
-      const RowSet queries = rows_within(pass.queries, unit.residue, plan.n);
+      const RowSet queries = rows_within(pass.queries, unit.residue, plan.queries);
       const QueryTile<T> tile({args, args.q, args.k, unit.sequence, unit.head}, queries, unit.tile, plan.tile,
                               static_cast<T>(args.scale), nullptr, space);
       if (tile.empty()) continue;
       number == 0 ? tile.start() : tile.resume();
       for (const Part& part : plan.parts_of(pass)) {
-        const NoTerm<T> term{part, rows_within(part.keys, unit.residue, plan.n)};
-        tile.attend(term, term.keys, key_runs(plan, pass, part, unit.tile));
+        const NoTerm<T> term(plan, pass, part, unit.residue, bounds_of(args.bounds, unit.sequence, unit.head));
+        tile.attend(term, term.keys, TileRuns(term.key_tiles(unit.tile)));
       }
       tile.finish();
     }

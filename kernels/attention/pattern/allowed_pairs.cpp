@@ -9,60 +9,105 @@ namespace {
 
 std::int64_t triangle(std::int64_t m) { return m * (m + 1) / 2; }
 
-// Queries i in [j, n) with i - j < w, summed over j < n.
-std::int64_t band(std::int64_t w, std::int64_t n) {
-  const std::int64_t m = std::min(w, n);
-  return triangle(m) + (n - m) * m;
+// The sum of min(max(x, 0), most) over x < end.
+std::int64_t ramp(std::int64_t end, std::int64_t most) {
+  const std::int64_t rising = std::clamp<std::int64_t>(end, 0, most);
+  return triangle(rising - 1) + (end > most ? (end - most) * most : 0);
 }
 
-// The same, summed over keys [begin, end) only.
-std::int64_t band(std::int64_t w, std::int64_t n, std::int64_t begin, std::int64_t end) {
-  return band(w, n - std::min(begin, n)) - band(w, n - std::min(end, n));
-}
-
-// Pairs allowed by both `window` (dense: all pairs) and `kind`.
-std::int64_t common_pairs(const PatternConfig& pattern, PartKind window, PartKind kind, std::int64_t head,
-                          std::int64_t n) {
-  const std::int64_t l = pattern.stride;
-  // The window spans w rows, or ends with the key's block.
-  const std::int64_t w = window == PartKind::local ? std::min(window_of(pattern), n) : n;
-  if (kind == PartKind::column) {
-    if (window == PartKind::fixed_block) return n;
-    const std::int64_t differences = (w - 1) / l + 1;  // i - j = 0, l, 2l ... below w
-    return differences * n - l * triangle(differences - 1);
+// The counts of one head: `queries` rows of queries and n of keys.
+class Pairs {
+ public:
+  Pairs(const PatternConfig& pattern, std::int64_t head, std::int64_t queries, std::int64_t n)
+      : pattern_(pattern), head_(head), queries_(queries), n_(n), l_(pattern.stride), all_{std::max(queries, n), 0} {
+    if (pattern.direction == Direction::both) all_.ahead = all_.behind;
   }
-  const SubBlock block = sub_block_of(pattern, head);
-  const bool first = pattern.summary_inclusive && block.begin > 0;
-  std::int64_t pairs = 0;
-  for (std::int64_t b = 0; b < n; b += l) {
-    const std::int64_t end = window == PartKind::fixed_block ? std::min(n, b + l) : n;
-    pairs += band(w, end, b + block.begin, b + block.begin + block.width) + (first ? band(w, end, b, b + 1) : 0);
-  }
-  return pairs;
-}
 
-std::int64_t window_pairs(const PatternConfig& pattern, PartKind window, std::int64_t n) {
-  const std::int64_t l = pattern.stride;
-  if (window == PartKind::fixed_block) return n / l * triangle(l) + triangle(n % l);
-  return band(window == PartKind::local ? window_of(pattern) : n, n);
-}
+  std::int64_t of_window(PartKind window) const {
+    if (window == PartKind::fixed_block) {
+      const std::int64_t whole = std::min(queries_, n_) / l_, rows = std::min(l_, queries_ - whole * l_),
+                         keys = std::min(l_, n_ - whole * l_);
+      return pattern_.direction == Direction::past ? whole * triangle(l_) + triangle(keys)
+                                                   : whole * l_ * l_ + rows * keys;
+    }
+    return band(sides(window), queries_, 0, n_);
+  }
+
+  // Pairs allowed by both `window` (dense: all pairs) and `rest`.
+  std::int64_t common(PartKind window, PartKind rest) const {
+    if (rest == PartKind::column) return common_with_columns(window);
+    if (rest == PartKind::first) {
+      const std::int64_t end = std::min(pattern_.first, n_);
+      if (window != PartKind::fixed_block) return band(sides(window), queries_, 0, end);
+      std::int64_t pairs = 0;
+      for (std::int64_t b = 0; b < end; b += l_) pairs += of_keys(window, b, b, std::min(b + l_, end));
+      return pairs;
+    }
+    const SubBlock block = sub_block_of(pattern_, head_);
+    const bool inclusive = pattern_.summary_inclusive && block.begin > 0;
+    std::int64_t pairs = 0;
+    for (std::int64_t b = 0; b < n_; b += l_)
+      pairs += of_keys(window, b, b + block.begin, b + block.begin + block.width) +
+               (inclusive ? of_keys(window, b, b, b + 1) : 0);
+    return pairs;
+  }
+
+ private:
+  Sides sides(PartKind window) const { return window == PartKind::local ? window_sides(pattern_) : all_; }
+
+  // Pairs of queries below `queries` and keys [begin, end) with -ahead <= i - j <= behind.
+  static std::int64_t band(const Sides& s, std::int64_t queries, std::int64_t begin, std::int64_t end) {
+    const auto of_first = [&](std::int64_t keys) {  // those of the first keys: i <= j + behind, but not i < j - ahead
+      return ramp(keys + s.behind + 1, queries) - ramp(s.behind + 1, queries) - ramp(keys - s.ahead, queries);
+    };
+    return of_first(end) - of_first(begin);
+  }
+
+  // The same for keys [begin, end) of the block at b, and within the block if the window is one.
+  std::int64_t of_keys(PartKind window, std::int64_t b, std::int64_t begin, std::int64_t end) const {
+    begin = std::min(begin, n_), end = std::min(end, n_);
+    if (window != PartKind::fixed_block) return band(sides(window), queries_, begin, end);
+    return band(all_, std::min(queries_, b + l_), begin, end) - band(all_, std::min(queries_, b), begin, end);
+  }
+
+  // Columns are bands of their residue class: n mod l classes have one key more than the others, and so with queries.
+  std::int64_t common_with_columns(PartKind window) const {
+    if (window == PartKind::fixed_block) return std::min(queries_, n_);
+    const Sides of_class{sides(window).behind / l_, sides(window).ahead / l_};
+    const std::int64_t ends[] = {0, std::min(queries_ % l_, n_ % l_), std::max(queries_ % l_, n_ % l_), l_};
+    std::int64_t pairs = 0;
+    for (int i = 0; i < 3; ++i) {
+      const auto entries = [&](std::int64_t rows) { return rows / l_ + (ends[i] < rows % l_ ? 1 : 0); };
+      pairs += (ends[i + 1] - ends[i]) * band(of_class, entries(queries_), 0, entries(n_));
+    }
+    return pairs;
+  }
+
+  const PatternConfig& pattern_;
+  std::int64_t head_, queries_, n_, l_;
+  Sides all_;  // every pair of the direction
+};
 
 }  // namespace
 
 std::int64_t allowed_pairs(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head,
-                           std::int64_t n) {
+                           std::int64_t n, std::int64_t queries) {
+  const Pairs count(pattern, head, queries > 0 ? queries : n, n);
+  const auto is_window = [](PartKind kind) {
+    return kind == PartKind::dense || kind == PartKind::local || kind == PartKind::fixed_block;
+  };
   PartKind window = PartKind::dense;
   std::int64_t pairs = 0;
   const std::vector<PartKind> parts = parts_of(pattern, layer, heads, head);
-  for (PartKind kind : parts)
-    if (kind != PartKind::column && kind != PartKind::fixed_summary) {
+  for (const PartKind kind : parts)
+    if (is_window(kind)) {
       window = kind;
-      pairs += window_pairs(pattern, kind, n);
+      pairs += count.of_window(kind);
     }
-  for (PartKind kind : parts)
-    if (kind == PartKind::column || kind == PartKind::fixed_summary) {
-      pairs += common_pairs(pattern, PartKind::dense, kind, head, n);
-      if (window != PartKind::dense) pairs -= common_pairs(pattern, window, kind, head, n);
+  for (const PartKind kind : parts)
+    if (!is_window(kind)) {
+      pairs += count.common(PartKind::dense, kind);
+      if (window != PartKind::dense) pairs -= count.common(window, kind);
     }
   return pairs;
 }

@@ -13,7 +13,8 @@ bool uses(const PatternConfig& pattern, PartKind kind) {
 // The first part that needs a stride, as text; empty when none does.
 std::string needs_stride(const PatternConfig& pattern) {
   for (PartKind kind : pattern.parts)
-    if (kind != PartKind::dense && (kind != PartKind::local || pattern.window == 0)) return name_of(kind);
+    if (kind != PartKind::dense && kind != PartKind::first && (kind != PartKind::local || pattern.window == 0))
+      return name_of(kind);
   return "";
 }
 
@@ -22,10 +23,19 @@ std::string merge_problem(const PatternConfig& pattern) {
   std::string list;
   for (PartKind kind : pattern.parts) list += std::string(list.empty() ? "" : ", ") + name_of(kind);
   const bool window = uses(pattern, PartKind::local) || uses(pattern, PartKind::fixed_block);
-  const bool rest = uses(pattern, PartKind::column) || uses(pattern, PartKind::fixed_summary);
+  const bool rest =
+      uses(pattern, PartKind::column) || uses(pattern, PartKind::fixed_summary) || uses(pattern, PartKind::first);
   if (pattern.parts.size() == 2 && window && rest) return "";
   return "attention.parts is [" + list +
-         "], but merged takes a single part, or one window (local, fixed_block) and one of column and fixed_summary";
+         "], but merged takes a single part, or one window (local, fixed_block) and one of column, fixed_summary and "
+         "first";
+}
+
+std::string window_problem(const PatternConfig& pattern) {
+  if (pattern.direction == Direction::past || window_of(pattern) % 2 == 1) return "";
+  return "attention.window is " + std::to_string(pattern.window) + (pattern.window == 0 ? ", stride + 1 = " : ", ") +
+         (pattern.window == 0 ? std::to_string(window_of(pattern)) + ", " : "") +
+         "but direction both needs an odd number of keys, as many behind a position as ahead";
 }
 
 std::string summary_problem(const PatternConfig& pattern, std::int64_t heads) {
@@ -58,6 +68,8 @@ const char* name_of(PartKind kind) {
       return "fixed_block";
     case PartKind::fixed_summary:
       return "fixed_summary";
+    case PartKind::first:
+      return "first";
   }
   return "?";
 }
@@ -66,7 +78,8 @@ std::string problem_of(const PatternConfig& pattern, std::int64_t heads, std::in
   if (heads < 1) return "heads is " + std::to_string(heads) + ", but must be at least 1";
   if (layers < 1) return "layers is " + std::to_string(layers) + ", but must be at least 1";
   if (pattern.parts.empty())
-    return "attention.parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary";
+    return "attention.parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary, "
+           "first";
   if (pattern.stride < 0)
     return "attention.stride is " + std::to_string(pattern.stride) + ", but must be a positive number of positions";
   if (pattern.stride == 0 && !needs_stride(pattern).empty())
@@ -81,11 +94,21 @@ std::string problem_of(const PatternConfig& pattern, std::int64_t heads, std::in
     const std::string problem = merge_problem(pattern);
     if (!problem.empty()) return problem;
   }
+  if (uses(pattern, PartKind::local))
+    if (const std::string problem = window_problem(pattern); !problem.empty()) return problem;
+  if (uses(pattern, PartKind::first) && pattern.first < 1)
+    return "attention.first is " + std::to_string(pattern.first) +
+           ", but the part first needs a positive number of keys";
   return uses(pattern, PartKind::fixed_summary) ? summary_problem(pattern, heads) : "";
 }
 
 std::int64_t window_of(const PatternConfig& pattern) {
   return pattern.window > 0 ? pattern.window : pattern.stride + 1;
+}
+
+Sides window_sides(const PatternConfig& pattern) {
+  const std::int64_t others = window_of(pattern) - 1;
+  return pattern.direction == Direction::past ? Sides{others, 0} : Sides{others / 2, others / 2};
 }
 
 std::vector<PartKind> parts_of(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
@@ -110,14 +133,14 @@ SubBlock sub_block_of(const PatternConfig& pattern, std::int64_t head) {
 
 bool allowed(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head, std::int64_t i,
              std::int64_t j) {
-  if (j > i || j < 0) return false;
+  if (j < 0 || (j > i && pattern.direction == Direction::past)) return false;
   const std::int64_t l = pattern.stride;
   for (PartKind kind : parts_of(pattern, layer, heads, head)) {
     switch (kind) {
       case PartKind::dense:
         return true;
       case PartKind::local:
-        if (i - j < window_of(pattern)) return true;
+        if (window_sides(pattern).hold(i - j)) return true;
         break;
       case PartKind::column:
         if ((i - j) % l == 0) return true;
@@ -131,6 +154,9 @@ bool allowed(const PatternConfig& pattern, std::int64_t layer, std::int64_t head
         if (pattern.summary_inclusive && j % l == 0) return true;
         break;
       }
+      case PartKind::first:
+        if (j < pattern.first) return true;
+        break;
     }
   }
   return false;

@@ -1,12 +1,14 @@
 // Which positions may attend to which (Child et al. 2019, section 4, and the released code).
 //
-// For position i, stride l, window w (keys, itself included; l + 1 unless set), summary width c:
+// For position i, stride l, window w (keys, itself included; l + 1 unless set), summary width c, first keys g:
 //   dense          {j <= i}
 //   local          {max(0, i - w + 1) .. i}                                            (A1 strided)
 //   column         {j <= i : (i - j) mod l = 0}                                        (A2 strided)
 //   fixed_block    {j <= i : floor(j / l) = floor(i / l)}                              (A1 fixed)
 //   fixed_summary  {j <= i : j mod l in {l - (s+1)c .. l - sc - 1}}                    (A2 fixed)
 //                  s = 0, or h mod floor(l / c) for head h with distinct_heads; with summary_inclusive also j mod l = 0
+//   first          {j <= i : j < g}
+// In both directions "j <= i" is left out, and the window, of odd w, is {i - (w-1)/2 .. i + (w-1)/2}.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,7 +16,7 @@
 
 namespace longstride::kernels {
 
-enum class PartKind : std::uint8_t { dense, local, column, fixed_block, fixed_summary };
+enum class PartKind : std::uint8_t { dense, local, column, fixed_block, fixed_summary, first };
 
 // The spelling in recipes.
 const char* name_of(PartKind kind);
@@ -25,27 +27,39 @@ const char* name_of(PartKind kind);
 //   multihead: head h of H uses part floor(h * parts / H); the heads are concatenated
 enum class Integration : std::uint8_t { interleaved, merged, multihead };
 
+// Whether queries see later positions.
+enum class Direction : std::uint8_t { past, both };
+
 struct PatternConfig {
   Integration integration = Integration::interleaved;
   std::vector<PartKind> parts = {PartKind::dense};
-  std::int64_t stride = 0;            // l; needed by every part but dense (local: only when window is not set)
+  std::int64_t stride = 0;            // l; needed by all parts but dense and first (local: only without a window)
   std::int64_t window = 0;            // w; 0: l + 1 (the paper). The released code's choice is l
   std::vector<std::int64_t> summary;  // c: one for all heads, or one per head
   bool distinct_heads = false;
   bool summary_inclusive = false;
+  std::int64_t first = 0;  // g
+  Direction direction = Direction::past;
 };
 
-// Which parts read the window, and which the summary keys.
+// Which parts read the window, which the summary keys, and which the number of first keys.
 constexpr bool reads_window(PartKind kind) { return kind == PartKind::local; }
 constexpr bool reads_summary(PartKind kind) { return kind == PartKind::fixed_summary; }
+constexpr bool reads_first(PartKind kind) { return kind == PartKind::first; }
 
 // Empty if the pattern is valid for this many heads and layers. Otherwise one sentence that begins with the key under
 // `model` and its value: "attention.summary is 200, but must be at most the stride 128".
 std::string problem_of(const PatternConfig& pattern, std::int64_t heads, std::int64_t layers);
 
-// Properties of a valid pattern: w, the parts that a head of a layer uses, and the first residue and the width of the
-// sub-block through which a head summarises.
+// Properties of a valid pattern: w, the keys of a window on each side of the query, the parts that a head of a layer
+// uses, and the first residue and the width of the sub-block through which a head summarises.
 std::int64_t window_of(const PatternConfig& pattern);
+struct Sides {
+  std::int64_t behind = 0, ahead = 0;
+
+  constexpr bool hold(std::int64_t difference) const { return -ahead <= difference && difference <= behind; }
+};
+Sides window_sides(const PatternConfig& pattern);
 std::vector<PartKind> parts_of(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head);
 struct SubBlock {
   std::int64_t begin = 0, width = 0;
@@ -58,8 +72,9 @@ SubBlock sub_block_of(const PatternConfig& pattern, std::int64_t head);
 bool allowed(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head, std::int64_t i,
              std::int64_t j);
 
-// Allowed (i, j) pairs of one head over n positions, by closed form: the paper's operation count.
+// Allowed (i, j) pairs of one head over n keys and as many queries, or another number in both directions, by closed
+// form: the paper's operation count.
 std::int64_t allowed_pairs(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head,
-                           std::int64_t n);
+                           std::int64_t n, std::int64_t queries = 0);
 
 }  // namespace longstride::kernels

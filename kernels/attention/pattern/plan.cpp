@@ -1,6 +1,7 @@
 #include "kernels/attention/pattern/plan.h"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 
 namespace longstride::kernels {
@@ -24,12 +25,19 @@ struct PassOrder {
 
 bool is_window(PartKind kind) { return kind == PartKind::local || kind == PartKind::fixed_block; }
 
-// Turns the parts of one head into passes. Strides, widths and windows beyond n are cut to n, which is the same
-// geometry and fits 32 bits.
+// Turns the parts of one head into passes. Strides, widths and windows beyond the longer of queries and keys are cut to
+// it, which is the same geometry and fits 32 bits.
 class HeadPasses {
  public:
-  HeadPasses(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head, std::int64_t n)
-      : pattern_(pattern), head_(head), n_(static_cast<std::int32_t>(n)), period_(cut(pattern.stride)) {
+  HeadPasses(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head,
+             const AttentionPlan& plan)
+      : pattern_(pattern),
+        head_(head),
+        n_(plan.n),
+        queries_(plan.queries),
+        longest_(std::max(n_, queries_)),
+        period_(cut(pattern.stride)),
+        end_(pattern.direction == Direction::past ? Limit{} : Limit{-longest_, 0}) {
     const std::vector<PartKind> kinds = parts_of(pattern, layer, heads, head);
     for (PartKind kind : kinds)
       if (is_window(kind)) add_window(kind, kinds.size() > 1);
@@ -40,57 +48,82 @@ class HeadPasses {
   std::vector<PassOrder> passes;
 
  private:
-  std::int32_t cut(std::int64_t x) const { return static_cast<std::int32_t>(std::min<std::int64_t>(x, n_)); }
-  RowSet natural() const { return {0, n_, n_, n_}; }
+  std::int32_t cut(std::int64_t x) const { return static_cast<std::int32_t>(std::min<std::int64_t>(x, longest_)); }
+  static RowSet natural(std::int32_t n) { return {0, n, n, n}; }
 
   void add_window(PartKind kind, bool merged) {
-    const Limit low = kind == PartKind::local ? Limit{cut(window_of(pattern_)) - 1, 0} : Limit{0, period_};
-    add_natural({kind, natural(), low, {0, 0}});
-    if (merged) high_ = {low.back + 1, low.block};
+    Part part{kind, natural(n_), {0, period_}, {}};
+    if (kind == PartKind::local) {
+      const Sides sides = window_sides(pattern_);
+      part.low = {cut(sides.behind + 1) - 1, 0};
+      part.high = {-cut(sides.ahead), 0};
+    } else if (pattern_.direction == Direction::both) {
+      part.high = {1 - period_, period_};
+    }
+    add_natural({part});
+    if (merged) window_ = part;
+  }
+
+  // A rest's parts: without the window's keys, if there is a window.
+  std::vector<Part> rest_of(PartKind kind, const RowSet& keys) const {
+    const Limit start{longest_, 0};
+    if (!window_) return {{kind, keys, start, end_}};
+    std::vector<Part> parts = {{kind, keys, start, {window_->low.back + 1, window_->low.block}}};
+    if (pattern_.direction == Direction::both)
+      parts.push_back({kind, keys, {window_->high.back - 1, window_->high.block}, end_});
+    return parts;
   }
 
   void add_rest(PartKind kind) {
-    const Limit from_start{n_, 0};
-    if (kind == PartKind::dense) return add_natural({kind, natural(), from_start, high_});
+    if (kind == PartKind::dense) return add_natural(rest_of(kind, natural(n_)));
+    if (kind == PartKind::first)
+      return add_natural(rest_of(kind, rows_within({0, std::min(cut(pattern_.first), n_), n_, 0}, 0, n_)));
     if (kind == PartKind::column) {
-      const RowSet column = rows_within({0, 1, period_, 0}, 0, n_);
-      passes.push_back({column, period_, {{kind, column, from_start, high_}}});
+      const RowSet column{0, 1, period_, 0};
+      passes.push_back({rows_within(column, 0, queries_), period_, rest_of(kind, rows_within(column, 0, n_))});
       return;
     }
     const SubBlock block = sub_block_of(pattern_, head_);
     const RowSet summary = rows_within({cut(block.begin), cut(block.width), period_, 0}, 0, n_);
-    add_natural({kind, summary, from_start, high_});
+    add_natural(rest_of(kind, summary));
     if (pattern_.summary_inclusive && block.begin > 0)
-      add_natural({kind, rows_within({0, 1, period_, 0}, 0, n_), from_start, high_});
+      add_natural(rest_of(kind, rows_within({0, 1, period_, 0}, 0, n_)));
   }
 
   // Parts in natural query order share one pass.
-  void add_natural(const Part& part) {
-    if (passes.empty()) passes.push_back({natural(), 1, {}});
-    passes.back().parts.push_back(part);
+  void add_natural(const std::vector<Part>& parts) {
+    if (passes.empty()) passes.push_back({natural(queries_), 1, {}});
+    passes.back().parts.insert(passes.back().parts.end(), parts.begin(), parts.end());
   }
 
   const PatternConfig& pattern_;
   std::int64_t head_;
-  std::int32_t n_, period_;
-  Limit high_;  // high limit of the part merged with the window: i, or just below the window
+  std::int32_t n_, queries_, longest_, period_;
+  Limit end_;                   // the last key that a rest may see
+  std::optional<Part> window_;  // with which a rest is merged
 };
 
 }  // namespace
 
 std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
-                                               std::int64_t n, TileShape tile) {
-  if (n < 1 || n > longest_plan)
-    throw std::invalid_argument("attention over " + std::to_string(n) + " positions, but from 1 to " +
-                                std::to_string(longest_plan) + " can be planned");
+                                               std::int64_t n, TileShape tile, std::int64_t queries) {
+  if (queries == 0) queries = n;
+  for (const std::int64_t positions : {n, queries})
+    if (positions < 1 || positions > longest_plan)
+      throw std::invalid_argument("attention over " + std::to_string(positions) + " positions, but from 1 to " +
+                                  std::to_string(longest_plan) + " can be planned");
   const std::string problem = problem_of(pattern, heads, layer + 1);
   if (!problem.empty()) throw std::invalid_argument(problem);
   auto plan = std::make_shared<AttentionPlan>();
+  if (queries != n && pattern.direction == Direction::past)
+    throw std::invalid_argument("attention of " + std::to_string(queries) + " queries to " + std::to_string(n) +
+                                " keys, but a pattern of the past takes as many queries as keys; use direction both");
   plan->n = static_cast<std::int32_t>(n);
+  plan->queries = static_cast<std::int32_t>(queries);
   plan->tile = tile;
   std::vector<std::vector<PassOrder>> seen;
   for (std::int64_t head = 0; head < heads; ++head) {
-    std::vector<PassOrder> orders = HeadPasses(pattern, layer, heads, head, n).passes;
+    std::vector<PassOrder> orders = HeadPasses(pattern, layer, heads, head, *plan).passes;
     const auto twin = std::find(seen.begin(), seen.end(), orders);
     if (twin != seen.end()) {
       plan->heads.push_back(plan->heads[static_cast<std::size_t>(twin - seen.begin())]);
@@ -107,12 +140,17 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
   return plan;
 }
 
+bool looks_ahead(const AttentionPlan& plan) {
+  return std::any_of(plan.parts.begin(), plan.parts.end(), [](const Part& part) { return part.high.back < 0; });
+}
+
 bool every_query_sees_a_key(const AttentionPlan& plan) {
+  if (plan.queries != plan.n) return false;
   const auto sees = [&](const Pass& pass, const Part& part) {
-    const bool to_itself = part.low.back >= 0 && part.high == Limit{};
-    const bool from_start = part.low.back >= plan.n;
-    return to_itself &&
-           (part.keys == pass.queries || (from_start && part.keys.length > 0 && part.keys.base <= pass.queries.base));
+    const bool to_itself = part.low.back >= 0 && part.high.back <= -std::max(0, part.high.block - 1);
+    const bool from_start = part.low.back >= plan.n, to_end = part.high.back <= -plan.n;
+    const bool sees_start = from_start && part.keys.length > 0 && (to_end || part.keys.base <= pass.queries.base);
+    return to_itself && (part.keys == pass.queries || sees_start);
   };
   // The classes of a pass shift queries and keys alike.
   const auto covers = [&](const Pass& pass) {

@@ -13,14 +13,18 @@
 // Natural order: run = n. Residue class r of l: base = r, run = 1, period = l. Summary rows of sub-block s:
 // base = l - (s+1)c, run = c, period = l. Row sets are increasing, so "all allowed positions up to p" is a prefix.
 //
-// A *limit* gives a position from the query position i: (block > 0 ? floor(i / block) * block : i) - back. Every part
-// allows the keys of its row set from the low limit (at least 0) to the high limit, both included:
+// A *limit* gives a position from the query position i: (block > 0 ? floor(i / block) * block : i) - back, where a
+// negative `back` looks ahead. Every part allows the keys of its row set from the low limit (at least 0) to the high
+// limit (at most the last), both included:
 //                    low            high     high limit when merged with a window (excludes the window's keys)
 //     dense          0              i
 //     local          i - w + 1      i
 //     fixed_block    floor(i/l) l   i
 //     column         0              i        i - w  or  floor(i/l) l - 1
 //     fixed_summary  0              i        i - w  or  floor(i/l) l - 1
+//     first          0              i        i - w  or  floor(i/l) l - 1
+// In both directions the high limit is the last key, i + (w-1)/2 or floor(i/l) l + l - 1; a part merged with a window
+// becomes two, behind it and ahead of it.
 // Counted in entries of the row set, every query row therefore has one interval, whose ends never decrease from row to
 // row: tiles follow from the first and last row of a tile, and a partial tile is masked by two comparisons.
 #pragma once
@@ -99,8 +103,12 @@ struct TileShape {
   std::int32_t queries = 64, keys = 64;
 };
 
+// Most parts of a pass: a window, and in both directions summary rows and the column of summary_inclusive behind it and
+// ahead of it.
+inline constexpr int most_parts_of_pass = 5;
+
 struct AttentionPlan {
-  std::int32_t n = 0;  // positions
+  std::int32_t n = 0, queries = 0;  // rows of keys and of queries; query row i has position i
   TileShape tile;
   std::vector<HeadPlan> heads;  // one per head; heads with the same geometry name the same passes
   std::vector<Pass> passes;
@@ -118,10 +126,15 @@ struct AttentionPlan {
 // Most positions in a plan: the sum of two of them and a tile stays far below 2^31.
 inline constexpr std::int64_t longest_plan = std::int64_t{1} << 24;
 
-// The plan of one layer for sequences of n positions, 1 <= n <= longest_plan. Throws std::invalid_argument for another
-// n or a pattern that problem_of rejects. Takes a few microseconds for any n.
+// The plan of one layer for sequences of n positions, 1 <= n <= longest_plan, with `queries` rows of queries (0: n).
+// Throws std::invalid_argument for another length, a pattern that problem_of rejects, or other queries than keys under
+// a pattern of the past, where a query's own position among the keys would be unknown. Takes a few microseconds for any
+// n.
 std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
-                                               std::int64_t n, TileShape tile = {});
+                                               std::int64_t n, TileShape tile = {}, std::int64_t queries = 0);
+
+// True if queries may see later positions.
+bool looks_ahead(const AttentionPlan& plan);
 
 // True if every query of every head sees a key, as far as closed form tells: itself or the first key. False may be
 // wrong, true is not.

@@ -18,29 +18,32 @@ struct TileSpan {
 
 constexpr std::int32_t tiles_in(std::int32_t length, std::int32_t tile) { return (length + tile - 1) / tile; }
 
-// The key tiles of query tile `index`. `queries` and `keys` are the row sets of one class.
-constexpr TileSpan key_tiles_of(const Part& part, const RowSet& queries, const RowSet& keys, TileShape tile,
+// The key tiles of query tile `index`. `queries` and `keys` are the row sets of one class, and `interval` gives the
+// entries of `keys` that the query at a position sees: those of a part, or what bounds leave of them.
+template <class F>
+constexpr TileSpan key_tiles_by(const F& interval, const RowSet& queries, const RowSet& keys, TileShape tile,
                                 std::int32_t index) {
   const std::int32_t begin = index * tile.queries;
   if (begin >= queries.length) return {};
   const std::int32_t end = begin + tile.queries < queries.length ? begin + tile.queries : queries.length;
-  const Interval first = part.interval(keys, queries.position(begin));
-  const Interval last = part.interval(keys, queries.position(end - 1));
+  const Interval first = interval(queries.position(begin)), last = interval(queries.position(end - 1));
   const bool to_the_end = first.end == keys.length;  // a ragged last tile counts as full
-  return {first.begin / tile.keys, tiles_in(last.begin, tile.keys),
+  const bool beyond = first.begin == keys.length;    // no row sees a key
+  return {beyond ? tiles_in(keys.length, tile.keys) : first.begin / tile.keys, tiles_in(last.begin, tile.keys),
           to_the_end ? tiles_in(first.end, tile.keys) : first.end / tile.keys, tiles_in(last.end, tile.keys)};
 }
 
 // The query tiles of key tile `index`: those whose span contains it. Since the ends never decrease, they form an
 // interval, found by bisection, and so do the full ones.
-constexpr TileSpan query_tiles_of(const Part& part, const RowSet& queries, const RowSet& keys, TileShape tile,
+template <class F>
+constexpr TileSpan query_tiles_by(const F& interval, const RowSet& queries, const RowSet& keys, TileShape tile,
                                   std::int32_t index) {
   const std::int32_t rows = tiles_in(queries.length, tile.queries);
   const auto first_beyond = [&](std::int32_t TileSpan::*end) {  // the first row whose `end` is above index
     std::int32_t low = 0, high = rows;
     while (low < high) {
       const std::int32_t middle = low + (high - low) / 2;
-      if (key_tiles_of(part, queries, keys, tile, middle).*end > index)
+      if (key_tiles_by(interval, queries, keys, tile, middle).*end > index)
         high = middle;
       else
         low = middle + 1;
@@ -49,6 +52,16 @@ constexpr TileSpan query_tiles_of(const Part& part, const RowSet& queries, const
   };
   return {first_beyond(&TileSpan::end), first_beyond(&TileSpan::full_end), first_beyond(&TileSpan::full_begin),
           first_beyond(&TileSpan::begin)};
+}
+
+// The same for a part alone.
+constexpr TileSpan key_tiles_of(const Part& part, const RowSet& queries, const RowSet& keys, TileShape tile,
+                                std::int32_t index) {
+  return key_tiles_by([&](std::int32_t i) { return part.interval(keys, i); }, queries, keys, tile, index);
+}
+constexpr TileSpan query_tiles_of(const Part& part, const RowSet& queries, const RowSet& keys, TileShape tile,
+                                  std::int32_t index) {
+  return query_tiles_by([&](std::int32_t i) { return part.interval(keys, i); }, queries, keys, tile, index);
 }
 
 // Tiles [begin, end): all allowed (full), or some.
