@@ -47,19 +47,23 @@ enum longstride_device { LONGSTRIDE_CPU = 0, LONGSTRIDE_CUDA_DEVICE = 1 };
 // The CPU computes in f32 and f64, a GPU in f32, bf16 and f16 with scores and softmax in f32.
 enum longstride_dtype { LONGSTRIDE_F32 = 0, LONGSTRIDE_F64 = 1, LONGSTRIDE_BF16 = 2, LONGSTRIDE_F16 = 3 };
 
+enum longstride_direction { LONGSTRIDE_PAST = 0, LONGSTRIDE_BOTH = 1 };
+
 // Which positions attend to which: the keys of `model.attention` in a recipe, with the same names and meanings.
 struct longstride_pattern {
   size_t struct_bytes;
   const char* integration;   // "interleaved", "merged" or "multihead"; null: interleaved
-  const char* const* parts;  // each "dense", "local", "column", "fixed_block" or "fixed_summary"
+  const char* const* parts;  // each "dense", "local", "column", "fixed_block", "fixed_summary" or "first"
   size_t part_count;
-  int64_t stride;          // in positions; needed by every part but dense and a local part with a window
+  int64_t stride;          // in positions; needed by every part but dense, first and a local part with a window
   int64_t window;          // in keys; 0: stride + 1
   const int64_t* summary;  // in positions; one width, or one per head; needed by fixed_summary
   size_t summary_count;
   int32_t distinct_heads;     // 0 or 1
   int32_t summary_inclusive;  // 0 or 1
   int64_t layer;              // below 2^31; interleaved: the layer uses part layer mod part_count
+  int64_t first;              // keys of the part first
+  int32_t direction;          // enum longstride_direction
 };
 
 struct longstride_plan_config {

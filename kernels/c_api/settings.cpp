@@ -55,10 +55,10 @@ Integration integration_of(const char* given) {
 
 PartKind part_of(const char* given) {
   const std::string_view name = given == nullptr ? "" : given;
-  for (const PartKind kind :
-       {PartKind::dense, PartKind::local, PartKind::column, PartKind::fixed_block, PartKind::fixed_summary})
+  for (const PartKind kind : {PartKind::dense, PartKind::local, PartKind::column, PartKind::fixed_block,
+                              PartKind::fixed_summary, PartKind::first})
     if (name == name_of(kind)) return kind;
-  throw Mistake("parts has '{}', but must name dense, local, column, fixed_block or fixed_summary", shown(name));
+  throw Mistake("parts has '{}', but must name dense, local, column, fixed_block, fixed_summary or first", shown(name));
 }
 
 // A problem without the prefix that it has in recipes.
@@ -132,9 +132,13 @@ PatternConfig pattern_of(const longstride_pattern* given, std::int64_t heads) {
   for (std::size_t i = 0; i < p.part_count; ++i) pattern.parts.push_back(part_of(p.parts[i]));
   check_range("stride", p.stride, 0, longest_plan);
   check_range("window", p.window, 0, longest_plan);
+  check_range("first", p.first, 0, longest_plan);
+  check_range("direction", p.direction, LONGSTRIDE_PAST, LONGSTRIDE_BOTH);
   check_range("layer", p.layer, 0, most_layers - 1);
   pattern.stride = p.stride;
   pattern.window = p.window;
+  pattern.first = p.first;
+  pattern.direction = p.direction == LONGSTRIDE_BOTH ? Direction::both : Direction::past;
   check_count("summary", "summary_count", p.summary, p.summary_count);
   if (p.summary_count > static_cast<std::size_t>(heads))
     throw Mistake("summary has {} widths, but must have none, one, or one for each of {} heads", p.summary_count,

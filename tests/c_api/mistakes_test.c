@@ -21,7 +21,7 @@ static struct longstride_backward_call back;
 
 /* A plan and calls without a mistake: 2 sequences of 8 positions, 2 heads of 4. */
 static void reset(void) {
-  const struct longstride_pattern p = {sizeof p, "merged", fixed, 2, 4, 0, width, 1, 0, 0, 0};
+  const struct longstride_pattern p = {sizeof p, "merged", fixed, 2, 4, 0, width, 1, 0, 0, 0, 0, LONGSTRIDE_PAST};
   const struct longstride_plan_config c = {sizeof c, &pattern, 2, 8, 2, 4, 4, 0, LONGSTRIDE_F32, LONGSTRIDE_CPU};
   const struct longstride_input in_q = {q, 64, 8, 4}, in_k = {k, 64, 8, 4}, in_v = {v, 64, 8, 4};
   const struct longstride_output out = {o, 64, 8, 4};
@@ -70,20 +70,20 @@ static void test_patterns(void) {
   REFUSES(pattern.integration = name + 5,
           TEXT("integration is '%.64s...', but must be one of interleaved, merged, multihead", name + 5));
   REFUSES((pattern.parts = names, pattern.part_count = 1),
-          TEXT("parts has '%.64s...', but must name dense, local, column, fixed_block or fixed_summary", name));
+          TEXT("parts has '%.64s...', but must name dense, local, column, fixed_block, fixed_summary or first", name));
   /* Bytes that a terminal would obey, and a character of two bytes, 64 of which would end in the middle of one. */
   static const char strange[] = "\x1b[31m0123456789012345678901234567890123456789012345678901234567\xc3\xa4\xc3\xa4";
   REFUSES(pattern.integration = strange,
           "integration is '?[31m0123456789012345678901234567890123456789012345678901234567...', but must be one of "
           "interleaved, merged, multihead");
   REFUSES(pattern.parts = wrong,
-          "parts has 'diagonal', but must name dense, local, column, fixed_block or fixed_summary");
+          "parts has 'diagonal', but must name dense, local, column, fixed_block, fixed_summary or first");
   REFUSES((pattern.parts = none, pattern.part_count = 1),
-          "parts has '', but must name dense, local, column, fixed_block or fixed_summary");
+          "parts has '', but must name dense, local, column, fixed_block, fixed_summary or first");
   REFUSES(pattern.parts = NULL, "parts is null, but part_count is 2");
   REFUSES(pattern.part_count = (size_t)-1, "parts has 18446744073709551615 names, but must have at most 4096");
   REFUSES(pattern.part_count = 0,
-          "parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary");
+          "parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary, first");
   REFUSES(pattern.stride = 0, "stride is 0, but fixed_block needs a positive number of positions");
   REFUSES(pattern.stride = -1, "stride is -1, but must be from 0 to 16777216");
   REFUSES(pattern.window = INT64_MAX, "window is 9223372036854775807, but must be from 0 to 16777216");
@@ -96,6 +96,8 @@ static void test_patterns(void) {
   REFUSES(pattern.summary_count = 3, "summary has 3 widths, but must have none, one, or one for each of 2 heads");
   REFUSES(pattern.distinct_heads = 2, "distinct_heads is 2, but must be 0 or 1");
   REFUSES(pattern.summary_inclusive = -1, "summary_inclusive is -1, but must be 0 or 1");
+  REFUSES(pattern.direction = 2, "direction is 2, but must be from 0 to 1");
+  REFUSES(pattern.first = -1, "first is -1, but must be from 0 to 16777216");
 }
 
 static void test_configs(void) {

@@ -24,6 +24,8 @@ class _Pattern(ctypes.Structure):
         ("distinct_heads", ctypes.c_int32),
         ("summary_inclusive", ctypes.c_int32),
         ("layer", ctypes.c_int64),
+        ("first", ctypes.c_int64),
+        ("direction", ctypes.c_int32),
     ]
 
 
@@ -96,7 +98,8 @@ def _pattern_of(text):
     return _Pattern(
         ctypes.sizeof(_Pattern), p["integration"].encode(), (ctypes.c_char_p * len(parts))(*parts), len(parts),
         p["stride"], p["window"], (ctypes.c_int64 * len(p["summary"]))(*p["summary"]), len(p["summary"]),
-        p["distinct_heads"], p["summary_inclusive"], p["layer"])
+        p["distinct_heads"], p["summary_inclusive"], p["layer"], p["first"],
+        ("past", "both").index(p["direction"]))
 
 
 class Plan:
