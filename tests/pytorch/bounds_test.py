@@ -7,6 +7,7 @@ import torch
 from support import device, longstride
 
 P = longstride.Pattern
+before_block_masks = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6)
 BATCH, HEADS, N, SIZES = 2, 4, 70, (16, 24)
 ENDS = torch.tensor([0, 1, 1, 34, 64, N])  # one document is empty
 PATTERNS = {
@@ -175,6 +176,60 @@ class Operators(unittest.TestCase):
         q, k, v, dout = support.inputs(1, HEADS, N, *SIZES, torch.float32)
         with mock.patch("longstride.attention_op._bounded_attention", side_effect=AssertionError):
             support.results(lambda q, k, v: longstride.attention(q, k, v, P()), q, k, v, dout)
+
+
+def block_mask(mask_mod, batch, heads, queries=N):
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    return create_block_mask(mask_mod, batch, heads, queries, N, device=device, BLOCK_SIZE=16)
+
+
+@unittest.skipIf(before_block_masks, "FlexAttention has no block lists before PyTorch 2.6")
+class BlockMasks(unittest.TestCase):
+    MASKS = {
+        "causal": lambda b, h, i, j: i >= j,
+        "window": lambda b, h, i, j: (i - j).abs() <= 5 + h,
+        "documents": lambda b, h, i, j: i // 30 == j // 30,
+        "causal documents of a sequence": lambda b, h, i, j: (i >= j) & (i // (20 + b) == j // (20 + b)),
+        "some see nothing": lambda b, h, i, j: (i - j >= 9) & (i - j < 12),
+        "all": lambda b, h, i, j: i >= 0,
+    }
+
+    def test_a_block_mask_means_the_same_as_to_flex_attention(self):
+        from torch.nn.attention.flex_attention import flex_attention
+
+        pattern = P(direction="both")
+        for name, mask_mod in self.MASKS.items():
+            for queries in (N, 33):
+                mask = block_mask(mask_mod, BATCH, HEADS, queries)
+                q, k, v, _ = support.inputs(BATCH, HEADS, N, 16, 16, torch.float32, queries=queries)
+                with self.subTest(mask=name, queries=queries), mock.patch("longstride.bounds.MOST_PAIRS", 9 * N * 8):
+                    bounds = longstride.bounds_of(mask)
+                    right = flex_attention(q, k, v, block_mask=mask)  # which has no gradients on the CPU
+                    torch.testing.assert_close(longstride.attention(q, k, v, pattern, bounds=bounds), right)
+
+    def test_one_mask_of_all_sequences_and_heads(self):
+        bounds = longstride.bounds_of(block_mask(self.MASKS["documents"], None, None))
+        self.assertEqual(bounds[0].shape, (1, 1, N))
+        q, k, v, _ = support.inputs(BATCH, HEADS, N, 16, 16, torch.float32)
+        groups = (torch.arange(N, device=device) // 30).expand(BATCH, N)
+        self.assertTrue(torch.equal(longstride.attention(q, k, v, P(), bounds=bounds),
+                                    longstride.attention(q, k, v, P(), groups=groups)))
+
+    def test_masks_that_are_no_intervals_are_refused(self):
+        for mask_mod, sentence in [
+            (lambda b, h, i, j: (i >= j) & (((i - j) % 2 == 0) | (h == 0)),
+             "query 2 of head 1 of sequence 0 sees 2 keys from 0 to 3, but must see an interval; a Pattern with several "
+             "parts may say what the mask does"),
+            (lambda b, h, i, j: (j - i).abs() < 3 + 5 * (i == 20),
+             "query 20 of head 0 of sequence 0 sees keys from 13 to 28, and the query before it from 17 to 22, but neither "
+             "end may fall"),
+        ]:
+            with self.assertRaises(ValueError) as caught:
+                longstride.bounds_of(block_mask(mask_mod, 1, 2))
+            self.assertEqual(str(caught.exception), sentence)
+        with self.assertRaisesRegex(ValueError, "^block_mask is Tensor, but must be a BlockMask$"):
+            longstride.bounds_of(torch.zeros(1))
 
 
 class Mistakes(unittest.TestCase):

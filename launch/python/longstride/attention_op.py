@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from . import attention_run, bounded_run, groups as documents
+from . import attention_run, bounded_run
+from .bounds import document_bounds
 from .pattern import Pattern
 
 _operators = torch.library.Library("longstride", "DEF")
@@ -30,9 +31,9 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, sink=No
 
     Positions of different `groups` do not see each other: cumulative lengths of documents, 0, ..., n, which all rows
     share, or numbers of documents (batch, n), which never fall along a row; int32 or int64. `bounds` are two int32
-    tensors (batch, heads or 1, rows of q): a query sees keys from begin to end - 1; both are from 0 to n and never fall
-    along a row. On a GPU neither is checked. `sink`, (heads,) and finite, is a logit that only adds to the softmax's
-    denominator, with a gradient.
+    tensors (batch or 1, heads or 1, rows of q): a query sees keys from begin to end - 1. Both are from 0 to n and never
+    fall along a row. Numbers on a GPU are not checked. `sink`, (heads,) and finite, is a logit that only adds to the
+    softmax's denominator, with a gradient.
     """
     if not isinstance(pattern, Pattern):
         raise ValueError(f"pattern is {pattern!r}, but must be a longstride.Pattern")
@@ -81,13 +82,13 @@ def _bounds(groups, bounds, batch, n):
             return None, None
         if not isinstance(bounds, (list, tuple)) or len(bounds) != 2 or not all(isinstance(x, Tensor) for x in bounds):
             raise ValueError(f"bounds is {type(bounds).__name__}, but must be two tensors, begin and end")
-        return bounds
+        return [x.expand(batch, -1, -1) if x.dim() == 3 and x.shape[0] == 1 else x for x in bounds]
     if bounds is not None:
         raise ValueError("groups and bounds are given, but only one may be: clamp the bounds to the groups")
     if not isinstance(groups, Tensor):
         raise ValueError(f"groups is {type(groups).__name__}, but must be a tensor")
     if _needs_no_operator(groups):
-        return documents.document_bounds(groups, batch, n)
+        return document_bounds(groups, batch, n)
     return torch.ops.longstride.document_bounds(groups, batch, n)
 
 
