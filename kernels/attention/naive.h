@@ -41,11 +41,12 @@ struct NaivePair {
 // Results in the arrays' shapes; lse is (batch, heads, n_q). The terms have the size of what rounding makes the errors
 // from: the gradients of scores are differences that may cancel, so dq_terms and dk_terms are dq and dk with magnitudes
 // of all summands. The weights of dv are exponentials of differences: dv_terms is dv with magnitudes, each times those
-// of the score's terms and of lse. lse_terms is the mean of those sizes, plus 1 for the sum of exponentials.
+// of the score's terms and of lse, and so is o_terms. lse_terms is the mean of those sizes, plus 1 for the sum of
+// exponentials.
 template <class A>
 struct NaiveResult {
   std::vector<A> o, lse, dq, dk, dv, dtable = {}, dcontent_bias = {}, dposition_bias = {}, dspan = {};
-  std::vector<A> lse_terms = {}, dq_terms = {}, dk_terms = {}, dv_terms = {};
+  std::vector<A> lse_terms = {}, o_terms = {}, dq_terms = {}, dk_terms = {}, dv_terms = {};
 };
 
 template <class A>
@@ -65,7 +66,7 @@ class NaiveAttention {
     for (std::vector<A>* x : {&out.dv, &out.dv_terms}) *x = zeros(keys * p_.value_size);
     for (std::vector<A>* x : {&out.lse, &out.lse_terms}) *x = zeros(rows);
     for (std::vector<A>* x : {&out.dcontent_bias, &out.dposition_bias}) *x = zeros(bias);
-    out.o = zeros(rows * p_.value_size);
+    for (std::vector<A>* x : {&out.o, &out.o_terms}) *x = zeros(rows * p_.value_size);
     out.dtable = zeros(table);
     out.dspan = zeros(p_.heads);
     content_ = biased(p_.content_bias);
@@ -122,7 +123,11 @@ class NaiveAttention {
     for (const NaivePair<A>& x : pairs) {
       const A p = x.weight * std::exp(x.score - lse);
       terms += p * (x.score_terms + std::abs(lse));
-      add(o, rounded(p * x.kept), p_.v + key(s, h, x.key) * at(p_.value_size), p_.value_size);
+      const double* v = p_.v + key(s, h, x.key) * at(p_.value_size);
+      add(o, rounded(p * x.kept), v, p_.value_size);
+      if (!p_.with_terms) continue;
+      const A size = p * x.kept * (1 + x.score_terms + std::abs(lse));
+      add_magnitudes(&out.o_terms[query(s, h, i) * at(p_.value_size)], size, v, p_.value_size);
     }
     out.lse_terms[row_of(s, h, i)] = terms;
   }

@@ -53,6 +53,12 @@ TEST(AttentionDecode, EveryRowEqualsThatOfTheWholeAttention) {
   }
 }
 
+TEST(AttentionDecode, RefusesAPatternThatLooksAhead) {
+  PatternConfig both = pattern_of(Integration::merged, {PartKind::local}, 0, {}, 5);
+  both.direction = Direction::both;
+  EXPECT_THROW(make_decode_plan(*make_plan(both, 0, 1, 8)), std::invalid_argument);
+}
+
 // Generation on a GPU uses KeyLine instead of KeyRows, which divides for every key.
 TEST(AttentionDecode, KeysLieOnALineOfTheirRing) {
   std::int64_t seen = 0, others = 0;

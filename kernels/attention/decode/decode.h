@@ -36,7 +36,7 @@ struct DecodePlan {
   std::vector<CachedPart> parts;
 };
 
-// For the layer of `plan`, which is not needed afterwards.
+// For the layer of `plan`, which is not needed afterwards. Throws std::invalid_argument if it looks ahead.
 std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan);
 
 // The keys and values of one layer that later positions can still attend to. The initial content does not matter: start
