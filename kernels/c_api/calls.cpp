@@ -8,6 +8,7 @@
 #include "kernels/c_api/mistakes.h"
 #include "kernels/c_api/views.h"
 #include "kernels/distance_attention/distance_attention.h"
+#include "kernels/sink/sink.h"
 
 struct longstride_plan {
   longstride::kernels::c_api::DistanceSettings settings;  // without a term
@@ -198,16 +199,60 @@ struct Interface<longstride_distance_plan> {
   using Backward = DistanceAttentionBackwardArgs;
 };
 
+// The sink's part of a call with the arguments of attention, or nothing.
+template <class Call, class Args>
+auto sink_of(const longstride_plan& plan, const Call& call, const Args& args) {
+  const Parameters p{plan.settings};
+  const Tensor sink = array_of(plan.extras.sink, call.sink, p.exact, p.span);
+  if constexpr (requires { call.dsink; })
+    return SinkBackwardArgs{sink, args.o, args.lse, args.dout, array_of(plan.extras.sink, call.dsink, p.exact, p.span)};
+  else
+    return SinkArgs{sink, args.o, args.lse};
+}
+
+// Scratch for attention and, on a line behind it, for the sink's gradient.
+struct ScratchBytes {
+  std::size_t attention = 0, sink = 0;
+
+  std::size_t sink_at() const { return (attention + scratch_line - 1) / scratch_line * scratch_line; }
+  std::size_t all() const { return sink == 0 ? attention : sink_at() + sink; }
+};
+
+template <class Plan, class Call, class Args>
+ScratchBytes scratch_of(const Plan& plan, const Call& call, const Args& args) {
+  const Device device = plan.settings.keys.device;
+  ScratchBytes bytes{args.scratch_on(device).bytes()};
+  if constexpr (requires { call.dsink; })
+    if (plan.extras.sink) bytes.sink = sink_of(plan, call, args).scratch_on(device).bytes();
+  return bytes;
+}
+
+// Forward changes o and lse, from which backward and the sink's own gradient follow.
+template <class Call, class Args>
+void run_sink(const longstride_plan& plan, const Call& call, const Args& args, std::size_t scratch_at,
+              const Launch& launch) {
+  const Device device = plan.settings.keys.device;
+  auto sink = sink_of(plan, call, args);
+  if constexpr (requires { call.dsink; }) {
+    if (call.dsink == nullptr) return;
+    const Tensor needed = sink.scratch_on(device);
+    sink.scratch = Tensor(static_cast<std::byte*>(call.scratch) + scratch_at, needed.dtype(), needed.shape());
+  }
+  sink.check(device);
+  launch_on(device, sink, launch);
+}
+
 template <class Plan>
 void memory(const Plan* plan, longstride_memory* out) {
   using I = Interface<Plan>;
   check_plan(plan, I::create);
   check_struct(out, "memory");
   const DistanceSettings& s = plan->settings;
-  const auto scratch = [&](const auto& args) { return args.scratch_on(s.keys.device).bytes(); };
+  const typename I::ForwardCall forward{};
+  const typename I::BackwardCall backward{};
   out->lse = lse_of(s.queries, nullptr).bytes();
-  out->forward_scratch = scratch(args_of<typename I::Forward>(*plan, typename I::ForwardCall{}, true));
-  out->backward_scratch = scratch(args_of<typename I::Backward>(*plan, typename I::BackwardCall{}, true));
+  out->forward_scratch = scratch_of(*plan, forward, args_of<typename I::Forward>(*plan, forward, true)).all();
+  out->backward_scratch = scratch_of(*plan, backward, args_of<typename I::Backward>(*plan, backward, true)).all();
 }
 
 template <class Plan, class Call>
@@ -219,12 +264,16 @@ void run(const Plan* plan, const Call* given) {
   const Settings& s = plan->settings.keys;
   check_call(*plan, call);
   auto args = args_of<std::conditional_t<forward, typename I::Forward, typename I::Backward>>(*plan, call, false);
-  const Tensor needed = args.scratch_on(s.device);
-  check_scratch(call.scratch, call.scratch_bytes, needed.bytes(), I::memory);
+  const ScratchBytes bytes = scratch_of(*plan, call, args);
+  check_scratch(call.scratch, call.scratch_bytes, bytes.all(), I::memory);
   if (s.batch == 0) return;
   args.check(s.device);
+  const Tensor needed = args.scratch_on(s.device);
   if (needed.given()) args.scratch = Tensor(call.scratch, needed.dtype(), needed.shape());
-  launch_on(s.device, args, Launch{.stream = call.stream});
+  const Launch launch{.stream = call.stream};
+  launch_on(s.device, args, launch);
+  if constexpr (std::is_same_v<Plan, longstride_plan>)
+    if (plan->extras.sink) run_sink(*plan, call, args, bytes.sink_at(), launch);
 }
 
 longstride_plan plan_of(const longstride_plan_config* given) {

@@ -10,7 +10,6 @@
 namespace longstride::kernels::c_api {
 namespace {
 
-constexpr std::uintptr_t scratch_alignment = 64;
 // Elements from the first to the last of a dimension. Three of them still fit 64 bits when counted in bytes.
 constexpr std::int64_t longest_extent = std::int64_t{1} << 58;
 
@@ -114,8 +113,8 @@ void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed, c
   if (bytes < needed)
     throw Mistake("scratch has {} bytes, but this call needs {}: ask {} with the number of threads that is set now",
                   bytes, needed, memory_function);
-  if (reinterpret_cast<std::uintptr_t>(scratch) % scratch_alignment != 0)
-    throw Mistake("scratch is at {}, but must be aligned to {} bytes", fmt::ptr(scratch), scratch_alignment);
+  if (reinterpret_cast<std::uintptr_t>(scratch) % scratch_line != 0)
+    throw Mistake("scratch is at {}, but must be aligned to {} bytes", fmt::ptr(scratch), scratch_line);
 }
 
 }  // namespace longstride::kernels::c_api

@@ -1,5 +1,5 @@
-// Attention drawn by a number: parts, direction, bounds, other queries than keys, sizes; on the CPU in f64 and f32,
-// compared with its definition.
+// Attention drawn by a number: parts, direction, bounds, other queries than keys, sinks, sizes; on the CPU in f64 and
+// f32, compared with its definition.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/base/philox.h"
+#include "kernels/sink/sink.h"
 #include "tests/kernels/attention_patterns.h"
 #include "tests/kernels/attention_reference.h"
 #include "tests/support/as_good_as_naive.h"
@@ -19,6 +20,8 @@ class DrawnAttention {
     draw_pattern();
     draw_shape();
     draw_bounds();
+    for (std::int64_t h = one_in(2) ? shape_.heads : 0; h > 0; --h)
+      sink_.push_back(static_cast<double>(from(-40, 40)) / 16);
   }
 
   std::string text() const {
@@ -27,14 +30,16 @@ class DrawnAttention {
     return "draw " + std::to_string(number_) + ": [" + parts + "]" +
            (pattern_.direction == Direction::both ? " both" : "") + ", stride " + std::to_string(pattern_.stride) +
            ", window " + std::to_string(pattern_.window) + ", " + std::to_string(shape_.n_q()) + " queries, " +
-           std::to_string(shape_.n) + " keys, bounds " + std::to_string(bound_kind_);
+           std::to_string(shape_.n) + " keys, bounds " + std::to_string(bound_kind_) +
+           (sink_.empty() ? "" : ", a sink");
   }
 
   void expect_equals_definition() const {
     const AttentionInput in(shape_, Dtype::f32);
     const AttentionResult exact = defined<double>(in);
     AttentionData<double> x(shape_);
-    compute(x);
+    const std::vector<double> dsink = compute(x);
+    EXPECT_LT(error_of(dsink, exact.dsink), 1e-12) << "dsink, " << text();
     for (const auto& [name, found, expected] : {std::tuple{"o", &x.o, &exact.o},
                                                 {"lse", &x.lse, &exact.lse},
                                                 {"dq", &x.dq, &exact.dq},
@@ -42,7 +47,7 @@ class DrawnAttention {
                                                 {"dv", &x.dv, &exact.dv}})
       EXPECT_LT(error_of(*found, *expected), 1e-12) << name << ", " << text();
     AttentionData<float> y(shape_);
-    compute(y);
+    const std::vector<float> dsink_of_single = compute(y);
     AttentionResult single;
     for (const auto& [to, from] : {std::pair{&single.o, &y.o},
                                    {&single.lse, &y.lse},
@@ -61,6 +66,8 @@ class DrawnAttention {
     expect("dq", &AttentionResult::dq, &AttentionResult::dq_terms);
     expect("dk", &AttentionResult::dk, &AttentionResult::dk_terms);
     expect("dv", &AttentionResult::dv, &AttentionResult::dv_terms);
+    single.dsink.assign(dsink_of_single.begin(), dsink_of_single.end());
+    expect("dsink", &AttentionResult::dsink, &AttentionResult::dsink_terms);
   }
 
  private:
@@ -144,17 +151,31 @@ class DrawnAttention {
     return {view(begin_), view(end_)};
   }
 
+  // Returns the sink's gradient.
   template <class T>
-  void compute(AttentionData<T>& x) const {
+  std::vector<T> compute(AttentionData<T>& x) const {
     const auto plan = make_plan(pattern_, 0, shape_.heads, shape_.n, tile_, shape_.n_q());
+    std::vector<T> sink(sink_.begin(), sink_.end()), dsink(static_cast<std::size_t>(shape_.heads));
+    const Tensor logits(sink.data(), DtypeOf<T>::value, {shape_.heads}),
+        o = query_rows_view(x.o, shape_, shape_.value_size), lse = lse_view(x.lse, shape_);
     run_forward(*plan, shape_, x, bounds());
+    if (!sink.empty()) cpu::sink({logits, o, lse}, {});
     run_backward(*plan, shape_, x, bounds());
+    if (sink.empty()) return dsink;
+    SinkBackwardArgs args{logits, o, lse, query_rows_view(x.dout, shape_, shape_.value_size),
+                          Tensor(dsink.data(), DtypeOf<T>::value, {shape_.heads})};
+    const Tensor scratch = args.scratch_on(Device::cpu);
+    Aligned memory(scratch.bytes());
+    args.scratch = Tensor(memory.data(), scratch.dtype(), scratch.shape());
+    cpu::sink_backward(args, {});
+    return dsink;
   }
 
   template <class A>
   AttentionResult defined(const AttentionInput& in) const {
     const auto masks = masks_of(pattern_, shape_.heads, 0, shape_.n, shape_.n_q());
     NaiveProblem problem = naive_problem<A>(in);
+    if (!sink_.empty()) problem.sink = sink_.data();
     NaiveAttention<A> naive(problem);
     naive.run([&](std::int64_t s, std::int64_t h, std::int64_t i) {
       const BoundsOfHead clamp = bounds_of(bounds(), s, h);
@@ -174,6 +195,7 @@ class DrawnAttention {
   int bound_kind_ = 0;
   std::int64_t bound_heads_ = 1;
   std::vector<std::int32_t> begin_, end_;
+  std::vector<double> sink_;
 };
 
 }  // namespace longstride::kernels

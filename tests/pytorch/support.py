@@ -69,7 +69,8 @@ def patterns(heads):
         first = dict(direction=direction, first=4)
         found += [
             ("first, " + direction, dict(parts=["first"], **first)),
-            ("window and first, " + direction, dict(parts=["local", "first"], integration="merged", window=11, **first)),
+            ("window and first, " + direction,
+             dict(parts=["local", "first"], integration="merged", window=11, **first)),
             ("block and first, " + direction,
              dict(parts=["fixed_block", "first"], integration="merged", stride=16, **first)),
         ]

@@ -102,6 +102,7 @@ void AttentionConfig::visit(SettingsVisitor& v) {
   using kernels::Direction;
   v.choice("direction", c.direction, Need::optional,
            Choices<Direction>{{"past", Direction::past}, {"both", Direction::both}});
+  v.choice("sink", sink, Need::optional, Choices<bool>{{"none", false}, {"learned", true}});
 }
 
 // Sentences of the pattern begin with "attention." and a key.
@@ -147,7 +148,7 @@ void AttentionConfig::check_training(const MixerChecks& checks) const {
 
 std::unique_ptr<MixerFamily> AttentionConfig::make(const MixerForm& form, ParameterSet& /*parameters*/,
                                                    StateSet& /*states*/) const {
-  return std::make_unique<AttentionFamily>(form, pattern);
+  return std::make_unique<AttentionFamily>(form, pattern, sink);
 }
 
 }  // namespace longstride

@@ -68,8 +68,8 @@ def _bounded_attention(q, k, v, text, scale, groups, bounds, sink):
         text = text[:-1] + ', "documents": true}'
     if sink is not None:
         if not isinstance(sink, Tensor) or not sink.is_floating_point():
-            raise ValueError(f"sink is {sink.dtype if isinstance(sink, Tensor) else type(sink).__name__}, but must be a "
-                             "tensor of a logit per head")
+            kind = sink.dtype if isinstance(sink, Tensor) else type(sink).__name__
+            raise ValueError(f"sink is {kind}, but must be a tensor of a logit per head")
         sink = sink.to(attention_run.lse_dtype(q.dtype))
     return call(torch.ops.longstride.bounded_attention, _eager_bounded, bounded_run.forward,
                 dict(q=q, k=k, v=v, sink=sink, begin=begin, end=end), (text, scale))

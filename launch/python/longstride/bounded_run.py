@@ -26,8 +26,8 @@ def check(q, k, v, sink, begin, end):
             raise ValueError(f"{name} is {tuple(shape)}, {found}, on {on}, but must be "
                              f"{' or '.join(map(str, dict.fromkeys(allowed)))}, {wanted}, on {device}")
     if (begin is None) != (end is None) or (begin is not None and begin[0] != end[0]):
-        raise ValueError(f"begin is {begin and tuple(begin[0])} and end {end and tuple(end[0])}, but both must be of one "
-                         "shape, or None")
+        shapes = [x and tuple(x[0]) for x in (begin, end)]
+        raise ValueError(f"begin is {shapes[0]} and end {shapes[1]}, but both must be of one shape, or None")
 
 
 # As in attention_run: checked when a plan is made, so that a call whose plan exists spends no time on it.
@@ -65,8 +65,8 @@ def _backward(dout, q, k, v, sink, begin, end, o, lse, pattern, scale, stream):
     dq, dk, dv = (plan.empty(*layout, plan.dtype) for layout in (plan.of_q, plan.of_k, plan.of_v))
     (dsink,) = gradients_of(q, (sink,))
     _memory, address, count = _scratch(plan, True, plan.empty)
-    plan.backward(q_rows, k_rows, v_rows, o_rows, lse.data_ptr(), dout_rows, rows(dq), rows(dk), rows(dv), address, count,
-                  stream, *addresses, 0 if sink is None else dsink.data_ptr())
+    plan.backward(q_rows, k_rows, v_rows, o_rows, lse.data_ptr(), dout_rows, rows(dq), rows(dk), rows(dv), address,
+                  count, stream, *addresses, 0 if sink is None else dsink.data_ptr())
     return dq, dk, dv, dsink
 
 
@@ -77,7 +77,7 @@ def gradients_of(q, parameters):
 
 
 def forward(*args):
-    """o and lse, of q, k, v, those of NAMES, a pattern's text and scale. Bounds are of documents if the text says so."""
+    """o and lse, of q, k, v, those of NAMES, a pattern's text, which says if bounds are of documents, and scale."""
     if args[0].is_cuda:
         return _on_cuda(_forward, *args)
     return _on_cpu(_forward, lambda *tensors: check(*properties(*tensors)), *args)

@@ -11,8 +11,8 @@ def check(groups, batch, n):
         raise ValueError(f"groups is {groups.dtype}, but must be torch.int32 or torch.int64")
     lengths = groups.dim() == 1 and groups.shape[0] >= 2
     if not lengths and (groups.dim() != 2 or groups.shape[0] != batch or groups.shape[1] != n):
-        raise ValueError(f"groups is {tuple(groups.shape)}, but must be cumulative lengths (documents + 1), or numbers of "
-                         f"documents ({batch}, {n})")
+        raise ValueError(f"groups is {tuple(groups.shape)}, but must be cumulative lengths (documents + 1), or numbers "
+                         f"of documents ({batch}, {n})")
 
 
 def _check_values(groups, n):
@@ -82,8 +82,9 @@ def bounds_of(block_mask):
     found = []
     for at in range(0, queries, rows):
         block = of_queries[at:at + rows]
-        seen = flex_attention.create_mask(lambda b, h, i, j: block_mask.mask_mod(b, h, i + at, j), batch, heads, len(block),
-                                          keys, device) & listed[:, :, block][..., of_keys]
+        seen = flex_attention.create_mask(lambda b, h, i, j: block_mask.mask_mod(b, h, i + at, j), batch, heads,
+                                          len(block), keys, device)
+        seen &= listed[:, :, block][..., of_keys]
         found.append(_intervals(seen if full is None else seen | full[:, :, block][..., of_keys], at))
     begin, end = (torch.cat(x, 2) for x in zip(*found))
     # A query that sees nothing is behind those before it.

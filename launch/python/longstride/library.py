@@ -108,7 +108,7 @@ def _pattern_of(text):
 
 
 class Plan:
-    """An attention plan. Tensors are given as (pointer, batch stride, position stride, head stride), arrays as pointers."""
+    """An attention plan. Tensors are (pointer, batch stride, position stride, head stride), arrays pointers."""
 
     _destroy, _ask_memory = _library.longstride_attention_destroy, _library.longstride_attention_memory
 

@@ -30,7 +30,7 @@ const Edit mixers[] = {
      "r.yaml:8: model.mixers.0.kind is atention, but must be " + allowed_mixers() + "; did you mean 'attention'?"},
     {attention, "  mixers: [{kind: attention, parts: [dense], stride: 8, integration: merged, memory: {length: 64}}]",
      "r.yaml:8: unknown key 'memory' in model.mixers.0; choose from layers, heads, kind, integration, parts, stride, "
-     "window, summary, distinct_heads, summary_inclusive, first, direction"},
+     "window, summary, distinct_heads, summary_inclusive, first, direction, sink"},
     {attention,
      "  mixers:\n  - {kind: distance, table: none}\n  - {kind: distance, table: none, layers: 2}\n"
      "  - {kind: distance, table: none}\n  positions: none",
