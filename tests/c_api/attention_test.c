@@ -146,6 +146,7 @@ static void compare(const char* name, const struct problem* p, int32_t dtype, en
                       numbers(values_of(p), &state)};
   struct naive_result right = result_of(p), naive = result_of(p), tested = result_of(p);
   const struct naive_problem defined = {.batch = p->batch,
+                                        .both = p->pattern->direction == LONGSTRIDE_BOTH,
                                         .queries = p->n,
                                         .keys = p->n,
                                         .heads = p->heads,
@@ -199,27 +200,31 @@ static int test_pattern(const char* name, const struct longstride_pattern* patte
 int main(void) {
   static const char *const strided[] = {"local", "column"}, *const fixed[] = {"fixed_block", "fixed_summary"},
                            *const cycle[] = {"column", "local", "dense"}, *const mixed[] = {"fixed_block", "column"},
-                           *const summaries[] = {"local", "fixed_summary"};
+                           *const summaries[] = {"local", "fixed_summary"}, *const streaming[] = {"local", "first"};
   static const int64_t one[] = {3}, each[] = {2, 1, 7, 4};
   const size_t bytes = sizeof(struct longstride_pattern);
   const struct longstride_pattern patterns[] = {
-      {bytes, "interleaved", cycle + 2, 1, 0, 0, NULL, 0, 0, 0, 0},
-      {bytes, "merged", cycle + 1, 1, 0, 11, NULL, 0, 0, 0, 0},
-      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 0},
-      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 1},
-      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 5},
-      {bytes, "interleaved", fixed, 2, 7, 0, one, 1, 0, 0, 1},
-      {bytes, "interleaved", fixed, 2, 16, 0, one, 1, 1, 1, 1},
-      {bytes, "merged", strided, 2, 16, 0, NULL, 0, 0, 0, 0},
-      {bytes, "merged", strided, 2, 7, 20, NULL, 0, 0, 0, 0},
-      {bytes, "merged", mixed, 2, 7, 0, NULL, 0, 0, 0, 0},
-      {bytes, "merged", fixed, 2, 16, 0, one, 1, 0, 0, 0},
-      {bytes, "merged", fixed, 2, 16, 0, one, 1, 1, 0, 0},
-      {bytes, "merged", fixed, 2, 7, 0, each, 4, 1, 1, 0},
-      {bytes, "merged", summaries, 2, 7, 0, each, 4, 0, 0, 0},
-      {bytes, "multihead", strided, 2, 7, 0, NULL, 0, 0, 0, 0},
-      {bytes, "multihead", fixed, 2, 16, 0, one, 1, 0, 1, 0},
-      {bytes, "merged", strided, 2, 1000, 0, NULL, 0, 0, 0, 0},
+      {bytes, "interleaved", cycle + 2, 1, 0, 0, NULL, 0, 0, 0, 0, 0, 0},
+      {bytes, "merged", cycle + 1, 1, 0, 11, NULL, 0, 0, 0, 0, 0, 0},
+      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 0, 0, 0},
+      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 1, 0, 0},
+      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 5, 0, 0},
+      {bytes, "interleaved", fixed, 2, 7, 0, one, 1, 0, 0, 1, 0, 0},
+      {bytes, "interleaved", fixed, 2, 16, 0, one, 1, 1, 1, 1, 0, 0},
+      {bytes, "merged", strided, 2, 16, 0, NULL, 0, 0, 0, 0, 0, 0},
+      {bytes, "merged", strided, 2, 7, 20, NULL, 0, 0, 0, 0, 0, 0},
+      {bytes, "merged", mixed, 2, 7, 0, NULL, 0, 0, 0, 0, 0, 0},
+      {bytes, "merged", fixed, 2, 16, 0, one, 1, 0, 0, 0, 0, 0},
+      {bytes, "merged", fixed, 2, 16, 0, one, 1, 1, 0, 0, 0, 0},
+      {bytes, "merged", fixed, 2, 7, 0, each, 4, 1, 1, 0, 0, 0},
+      {bytes, "merged", summaries, 2, 7, 0, each, 4, 0, 0, 0, 0, 0},
+      {bytes, "multihead", strided, 2, 7, 0, NULL, 0, 0, 0, 0, 0, 0},
+      {bytes, "multihead", fixed, 2, 16, 0, one, 1, 0, 1, 0, 0, 0},
+      {bytes, "merged", strided, 2, 1000, 0, NULL, 0, 0, 0, 0, 0, 0},
+      {bytes, "merged", streaming, 2, 0, 9, NULL, 0, 0, 0, 0, 4, 0},
+      {bytes, "merged", streaming, 2, 0, 9, NULL, 0, 0, 0, 0, 4, LONGSTRIDE_BOTH},
+      {bytes, "merged", strided, 2, 16, 0, NULL, 0, 0, 0, 0, 0, LONGSTRIDE_BOTH},
+      {bytes, "merged", fixed, 2, 7, 0, each, 4, 1, 1, 0, 0, LONGSTRIDE_BOTH},
   };
   int turn = 0;
   for (size_t i = 0; i < sizeof patterns / sizeof *patterns; ++i) {

@@ -12,7 +12,7 @@ void compute(const naive_problem& p, const naive_result& r) {
   naive.run([&](std::int64_t s, std::int64_t h, std::int64_t i) {
     std::vector<longstride::kernels::NaivePair<A>> pairs;
     const std::int64_t position = p.keys - p.queries + i;
-    for (std::int64_t j = 0; j <= position; ++j)
+    for (std::int64_t j = 0; j < (p.both != 0 ? p.keys : position + 1); ++j)
       if (const auto weight = static_cast<A>(p.weight(p.of, s, h, i, j)); weight > 0)
         pairs.push_back({j, position - j, weight, static_cast<A>(weight < 1 ? p.slope : 0)});
     return pairs;

@@ -19,6 +19,7 @@ struct naive_problem {
   /* Factor of the exponential of a score, of a query row and a key row; 0 if the key is not seen. */
   double (*weight)(const void* of, int64_t sequence, int64_t head, int64_t i, int64_t j);
   const void* of;
+  int both; /* 1: keys after a query are seen as well */
 };
 /* Null: not wanted; without dtable, no gradient of a parameter is. */
 struct naive_result {

@@ -26,14 +26,15 @@ static size_t values_of(const struct problem* p) { return rows_of(p) * (size_t)p
 static int allows(const struct longstride_pattern* p, const char* part, int64_t head, int64_t i, int64_t j) {
   const int64_t l = p->stride, window = p->window > 0 ? p->window : l + 1;
   if (strcmp(part, "dense") == 0) return 1;
-  if (strcmp(part, "local") == 0) return i - j < window;
+  if (strcmp(part, "local") == 0) return p->direction == LONGSTRIDE_BOTH ? 2 * llabs(i - j) < window : i - j < window;
   if (strcmp(part, "column") == 0) return (i - j) % l == 0;
   if (strcmp(part, "fixed_block") == 0) return i / l == j / l;
+  if (strcmp(part, "first") == 0) return j < p->first;
   const int64_t c = p->summary[p->summary_count == 1 ? 0 : head], s = p->distinct_heads ? head % (l / c) : 0;
   return (j % l >= l - (s + 1) * c && j % l < l - s * c) || (p->summary_inclusive && j % l == 0);
 }
 
-/* 1 if position i of a head of the problem may attend to position j <= i, else 0. */
+/* 1 if position i of a head of the problem may attend to position j, at most i unless in both directions, else 0. */
 static double allowed(const void* problem, int64_t sequence, int64_t head, int64_t i, int64_t j) {
   const struct problem* of = problem;
   const struct longstride_pattern* p = of->pattern;
