@@ -25,15 +25,10 @@ bool takes_plan(const AttentionPlan& plan) {
   return true;
 }
 
-// Hopper's kernels look back only, at as many keys as queries.
-bool looks_back(const AttentionSizes& sizes) {
-  return !looks_ahead(*sizes.plan) && sizes.plan->queries == sizes.plan->n;
-}
-
 bool takes(const AttentionSizes& sizes) {
   const bool is_16_bit = sizes.dtype == Dtype::bf16 || sizes.dtype == Dtype::f16;
   return sizes.path != AttentionPath::portable && is_16_bit && sm90_takes_head(sizes.key_size) &&
-         sm90_takes_head(sizes.value_size) && looks_back(sizes) && takes_plan(*sizes.plan);
+         sm90_takes_head(sizes.value_size) && sizes.plan->queries == sizes.plan->n && takes_plan(*sizes.plan);
 }
 
 // The only pass of every head, if they have one.

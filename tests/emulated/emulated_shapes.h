@@ -116,6 +116,33 @@ inline std::vector<EmulatedShape> document_shapes() {
   };
 }
 
+// Both directions, with and without documents.
+inline std::vector<EmulatedShape> two_sided_shapes() {
+  using namespace emulated_patterns;
+  const auto both = [](PatternConfig pattern) {
+    pattern.direction = Direction::both;
+    return pattern;
+  };
+  const auto beside_window = [&](PartKind rest, std::int64_t l, std::int64_t w) {
+    return both(pattern_of(merged, {local, rest}, l, {l / 4}, w));
+  };
+  const std::vector<std::int32_t> many = {63, 64, 128, 192, 193, 250, 256, 300};
+  return {
+      {"both, local 129", both(window(129)), 450, 2, 64, 64},
+      {"both, local 513", both(window(513)), 900, 1, 32, 32},
+      {"both, local 7", both(window(7)), 333, 1, 128, 128, sm90, many},
+      {"both, dense", both(all()), 321, 1, 64, 64},
+      {"both, dense", both(all()), 450, 1, 32, 24, sm90, many},
+      {"both, column 3", both(columns(3)), 500, 1, 64, 128},
+      {"both, block 100", both(blocks(100)), 333, 2, 64, 64},
+      {"both, fixed 64, 16", both(fixed(64, 16)), 333, 2, 64, 64},
+      {"both, fixed 100, 25", both(fixed(100, 25)), 350, 1, 128, 96, sm90, many},
+      {"both, strided", beside_window(column, 16, 33), 300, 1, 64, 64},
+      {"both, window and summaries", beside_window(fixed_summary, 64, 101), 333, 1, 64, 64, sm90, many},
+      {"both, window and first keys", with_first(beside_window(first, 0, 31), 4), 200, 1, 32, 32},
+  };
+}
+
 inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow runs all of them
   using namespace emulated_patterns;
   const PatternConfig strided = pattern_of(merged, {local, column}, 16);
@@ -171,6 +198,7 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
   };
   for (const EmulatedShape& shape : long_band_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : document_shapes()) shapes.push_back(shape);
+  for (const EmulatedShape& shape : two_sided_shapes()) shapes.push_back(shape);
   return shapes;
 }
 

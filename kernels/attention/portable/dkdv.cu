@@ -47,12 +47,13 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
   const PassArgs& pass = pass_of(call.group);
   const Part& part = pass.part[0];
   const WorkUnit unit = unit_of(call.group, tiles_in(part.keys.length, tile.keys), pass, false);
-  const RowSet queries = rows_within(pass.queries, unit.residue, call.group.n);
-  const EntryPositions keys(rows_within(part.keys, unit.residue, call.group.n));
+  const RowSet queries = rows_within(pass.queries, unit.residue, call.n_q);
+  const Seen seen(call, unit, part);
+  const EntryPositions keys(seen.keys);
   const std::int32_t begin = unit.tile * tile.keys;
   if (begin >= keys.set.length) return;
   __shared__ std::int32_t found[4];
-  const TileSpan span = query_tiles_by_block(part, queries, keys.set, tile, unit.tile, found);
+  const TileSpan span = query_tiles_by_block(seen, queries, tile, unit.tile, found);
   if (pass.adds && span.begin >= span.end) return;
 
   extern __shared__ __align__(128) unsigned char shared[];
@@ -77,7 +78,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
     copy_async_4(&scalars[stage].lse[x], call.lse + row + position, valid);
     copy_async_4(&scalars[stage].delta[x], call.delta + row + position, valid);
     if (!masked(t)) return;
-    const Interval in = valid ? part.interval(keys.set, position) : Interval{};
+    const Interval in = valid ? seen.interval(position) : Interval{};
     scalars[stage].low[x] = in.begin;
     scalars[stage].high[x] = in.end;
   };

@@ -34,10 +34,10 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
   const PassArgs& pass = pass_of(call.group);
   const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, tile_shape.queries), pass, true);
   if (unit.tile < 0) return;
-  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.group.n));
+  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.n_q));
   const std::int32_t begin = unit.tile * tile_shape.queries;
   if (begin >= queries.set.length) return;
-  KeyTiles tiles(pass, unit, queries.set, call.group.n, tile_shape);
+  KeyTiles tiles(call, unit, queries.set, tile_shape);
   if (pass.adds && !tiles.more()) return;
 
   extern __shared__ __align__(128) unsigned char shared[];
@@ -48,7 +48,7 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
   const auto v_of = [&](int stage) { return Tile<T, Value>{k_of(stage).data + tile_shape.keys * Key}; };
   const HeadRows<const T> k_rows(call.k, unit), v_rows(call.v, unit);
   const auto load_keys = [&](const Step& step, int stage) {
-    const EntryPositions keys(rows_within(pass.part[step.part].keys, unit.residue, call.group.n));
+    const EntryPositions keys(rows_within(pass.part[step.part].keys, unit.residue, call.n_k));
     load_tile<tile_shape.keys>(k_of(stage), k_rows, call.key_size, keys, step.begin, call.aligned);
     load_tile<tile_shape.keys>(v_of(stage), v_rows, call.value_size, keys, step.begin, call.aligned);
   };
@@ -82,8 +82,7 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
     copies_commit();
     if (now.part != part) {
       part = now.part;
-      intervals = intervals_of(pass.part[part], queries.set,
-                               rows_within(pass.part[part].keys, unit.residue, call.group.n), begin + warp_row);
+      intervals = intervals_of(Seen(call, unit, pass.part[part]), queries.set, begin + warp_row);
     }
     float s[tile_shape.keys / 8][4], dp[tile_shape.keys / 8][4];
     multiply_transposed<T, tile_shape.keys>(s, q, warp_row, k_of(stage));

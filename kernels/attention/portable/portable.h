@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/pattern/row_bounds.h"
 
 namespace longstride::kernels::cuda::portable {
 
@@ -18,15 +19,16 @@ inline constexpr std::int64_t most_columns = 128;
 // A pass (dkdv: one part of a pass) of some heads, passed to kernels by value. Tiles follow from it by closed form
 // (tile_span.h); nothing is copied to the device.
 struct PassArgs {
-  static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
-  RowSet queries;                       // those of class 0
+  // A window, and summary rows and the column of summary_inclusive, each behind it and ahead of it.
+  static constexpr int most_parts = 5;
+  RowSet queries;  // those of class 0
   std::int32_t classes = 0, parts = 0;
   Part part[most_parts];
   bool adds = false;  // to the results of earlier launches
 };
 struct PassGroup {
   static constexpr int most_passes = 16, most_heads = 64;
-  std::int32_t n = 0, heads = 0, passes = 0;
+  std::int32_t heads = 0, passes = 0;
   std::int16_t head[most_heads] = {};
   std::uint8_t pass_of[most_heads] = {};  // index of the pass that head[i] has
   PassArgs pass[most_passes];
@@ -41,12 +43,34 @@ struct HeadMatrix {
   explicit HeadMatrix(const Tensor& v) : data(v.data()), batch(v.stride(0)), row(v.stride(1)), head(v.stride(2)) {}
 };
 
+// Row bounds of all heads; null where nothing is clamped.
+struct Bounds {
+  const std::int32_t *begin = nullptr, *end = nullptr;
+  std::int64_t batch = 0, head = 0;  // strides
+
+  Bounds() = default;
+  explicit Bounds(const RowBounds& bounds) {
+    if (!bounds.given()) return;
+    begin = bounds.begin.as<const std::int32_t>();
+    end = bounds.end.as<const std::int32_t>();
+    batch = bounds.begin.stride(0);
+    head = bounds.begin.size(1) > 1 ? bounds.begin.stride(1) : 0;
+  }
+  LONGSTRIDE_HOST_DEVICE BoundsOfHead of(std::int32_t sequence, std::int32_t h) const {
+    if (begin == nullptr) return {};
+    const std::int64_t row = sequence * batch + h * head;
+    return {begin + row, end + row};
+  }
+};
+
 struct Call {
   HeadMatrix q, k, v, o, dout, dq, dk, dv;
   float* lse = nullptr;
   const float* delta = nullptr;
   float scale = 1;
+  std::int32_t n_q = 0, n_k = 0;  // rows of queries and of keys
   std::int32_t key_size = 0, value_size = 0, heads = 0, batch = 0;
+  Bounds bounds;
   bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long
   PassGroup group;
 };

@@ -66,7 +66,6 @@ void each_group(const AttentionPlan& plan, Call& call, Choose&& choose, F&& laun
     found = 0;
     HeadLaunch chosen[PassGroup::most_passes];
     PassGroup& group = call.group;
-    group.n = plan.n;
     group.heads = group.passes = 0;
     const auto finish = [&] {
       if (group.heads > 0) launch();
@@ -110,6 +109,9 @@ Call call_of(const Args& args, std::initializer_list<const Tensor*> matrices) {
   call.lse = args.lse.template as<float>();
   call.scale = static_cast<float>(args.scale);
   call.batch = static_cast<std::int32_t>(args.q.size(0));
+  call.n_q = static_cast<std::int32_t>(args.q.size(1));
+  call.n_k = static_cast<std::int32_t>(args.k.size(1));
+  if constexpr (requires { args.bounds; }) call.bounds = Bounds(args.bounds);
   call.heads = static_cast<std::int32_t>(args.q.size(2));
   call.key_size = static_cast<std::int32_t>(args.q.size(3));
   call.value_size = static_cast<std::int32_t>(args.v.size(3));

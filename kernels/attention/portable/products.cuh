@@ -144,12 +144,11 @@ __device__ inline void store_rows(const float (&d)[Columns / 8][4], Tile<T, Colu
 struct TwoIntervals {
   std::int32_t low[2], high[2];
 };
-__device__ inline TwoIntervals intervals_of(const Part& part, const RowSet& queries, const RowSet& keys,
-                                            std::int32_t first_row) {
+__device__ inline TwoIntervals intervals_of(const Seen& seen, const RowSet& queries, std::int32_t first_row) {
   const int lane = static_cast<int>(threadIdx.x % warp_threads);
   const std::int32_t entry = first_row + lane / 4 + lane % 2 * 8;  // the lanes of a row share the work
   Interval in;
-  if (entry < queries.length) in = part.interval(keys, queries.position(entry));
+  if (entry < queries.length) in = seen.interval(queries.position(entry));
   TwoIntervals out;
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {

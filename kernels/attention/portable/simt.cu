@@ -98,10 +98,9 @@ __device__ inline float warp_sum(float x) {
 }
 
 // The intervals of this warp's rows, one per lane.
-__device__ inline Interval own_interval(const Part& part, const RowSet& queries, const RowSet& keys,
-                                        std::int32_t begin) {
+__device__ inline Interval own_interval(const Seen& seen, const RowSet& queries, std::int32_t begin) {
   const std::int32_t entry = begin + first_row_of() + lane_of() % warp_rows;
-  return entry < queries.length ? part.interval(keys, queries.position(entry)) : Interval{};
+  return entry < queries.length ? seen.interval(queries.position(entry)) : Interval{};
 }
 __device__ inline bool holds(const Interval& own, int r, std::int32_t key) {
   // Every lane must take part in both shuffles, whatever the result of the first.
@@ -113,10 +112,10 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   const PassArgs& pass = pass_of(call.group);
   const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, rows), pass, true);
   if (unit.tile < 0) return;
-  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.group.n));
+  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.n_q));
   const std::int32_t begin = unit.tile * rows;
   if (begin >= queries.set.length) return;
-  KeyTiles tiles(pass, unit, queries.set, call.group.n, tile_shape);
+  KeyTiles tiles(call, unit, queries.set, tile_shape);
   if (pass.adds && !tiles.more()) return;
 
   extern __shared__ __align__(16) float floats[];
@@ -146,13 +145,13 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   }
   for (; tiles.more(); tiles.advance()) {
     const Step now = tiles.step();
-    const Part& part = pass.part[now.part];
-    const EntryPositions keys(rows_within(part.keys, unit.residue, call.group.n));
+    const Seen seen(call, unit, pass.part[now.part]);
+    const EntryPositions keys(seen.keys);
     __syncthreads();
     load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, now.begin);
     load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, now.begin);
     __syncthreads();
-    const Interval own = own_interval(part, queries.set, keys.set, begin);
+    const Interval own = own_interval(seen, queries.set, begin);
     float s[warp_rows];
     multiply_rows(s, q, k);
 #pragma unroll
@@ -185,10 +184,10 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
   const PassArgs& pass = pass_of(call.group);
   const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, rows), pass, true);
   if (unit.tile < 0) return;
-  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.group.n));
+  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.n_q));
   const std::int32_t begin = unit.tile * rows;
   if (begin >= queries.set.length) return;
-  KeyTiles tiles(pass, unit, queries.set, call.group.n, tile_shape);
+  KeyTiles tiles(call, unit, queries.set, tile_shape);
   if (pass.adds && !tiles.more()) return;
 
   extern __shared__ __align__(16) float floats[];
@@ -210,13 +209,13 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
   Accumulator acc = {};
   for (; tiles.more(); tiles.advance()) {
     const Step now = tiles.step();
-    const Part& part = pass.part[now.part];
-    const EntryPositions keys(rows_within(part.keys, unit.residue, call.group.n));
+    const Seen seen(call, unit, pass.part[now.part]);
+    const EntryPositions keys(seen.keys);
     __syncthreads();
     load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, now.begin);
     load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, now.begin);
     __syncthreads();
-    const Interval own = own_interval(part, queries.set, keys.set, begin);
+    const Interval own = own_interval(seen, queries.set, begin);
     float s[warp_rows], dp[warp_rows];
     multiply_rows(s, q, k);
     multiply_rows(dp, dout, v);
@@ -235,12 +234,13 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
   const PassArgs& pass = pass_of(call.group);
   const Part& part = pass.part[0];
   const WorkUnit unit = unit_of(call.group, tiles_in(part.keys.length, rows), pass, false);
-  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.group.n));
-  const EntryPositions keys(rows_within(part.keys, unit.residue, call.group.n));
+  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.n_q));
+  const Seen seen(call, unit, part);
+  const EntryPositions keys(seen.keys);
   const std::int32_t begin = unit.tile * rows;
   if (begin >= keys.set.length) return;
   __shared__ std::int32_t found[4];
-  const TileSpan span = query_tiles_by_block(part, queries.set, keys.set, tile_shape, unit.tile, found);
+  const TileSpan span = query_tiles_by_block(seen, queries.set, tile_shape, unit.tile, found);
   if (pass.adds && span.begin >= span.end) return;
 
   extern __shared__ __align__(16) float floats[];
@@ -261,7 +261,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
     float lse = INFINITY, delta = 0;
     if (entry < queries.set.length) {
       const std::int32_t position = queries.at(entry);
-      in = part.interval(keys.set, position);
+      in = seen.interval(position);
       lse = call.lse[lse_row(call, unit) + position];
       delta = call.delta[lse_row(call, unit) + position];
     }

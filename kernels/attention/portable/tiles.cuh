@@ -70,8 +70,30 @@ struct HeadRows {
   __device__ T* at(std::int32_t position) const { return data + position * stride; }
 };
 __device__ inline std::int64_t lse_row(const Call& call, const WorkUnit& unit) {
-  return (static_cast<std::int64_t>(unit.batch) * call.heads + unit.head) * call.group.n;
+  return (static_cast<std::int64_t>(unit.batch) * call.heads + unit.head) * call.n_q;
 }
+
+// The keys that queries see in a part, as entries of those of the unit's class: its own, clamped by the call's bounds.
+struct Seen {
+  const Part& part;
+  RowSet keys;
+  BoundsOfHead bounds;
+
+  __device__ Seen(const Call& call, const WorkUnit& unit, const Part& of)
+      : part(of), keys(rows_within(of.keys, unit.residue, call.n_k)), bounds(call.bounds.of(unit.batch, unit.head)) {}
+  __device__ Interval interval(std::int32_t query) const {
+    return bounds.clamp(part.interval(keys, query), keys, query);
+  }
+  // As key_tiles_of: bounds, too, never decrease.
+  __device__ TileSpan key_tiles(const RowSet& queries, TileShape tile, std::int32_t index) const {
+    const std::int32_t begin = index * tile.queries, end = min(begin + tile.queries, queries.length);
+    if (begin >= end) return {};
+    const Interval first = interval(queries.position(begin)), last = interval(queries.position(end - 1));
+    const bool to_the_end = first.end == keys.length;  // a ragged last tile counts as full
+    return {first.begin / tile.keys, tiles_in(last.begin, tile.keys),
+            to_the_end ? tiles_in(first.end, tile.keys) : first.end / tile.keys, tiles_in(last.end, tile.keys)};
+  }
+};
 
 // One tile: entries [begin, begin + tile) of the row set of a part. A masked tile holds pairs that are not allowed, or
 // entries beyond the row set.
@@ -83,11 +105,11 @@ struct Step {
 // The key tiles of a query tile, part after part.
 class KeyTiles {
  public:
-  __device__ KeyTiles(const PassArgs& pass, const WorkUnit& unit, const RowSet& queries, std::int32_t n, TileShape tile)
-      : pass_(pass), unit_(unit), queries_(queries), n_(n), tile_(tile) {
+  __device__ KeyTiles(const Call& call, const WorkUnit& unit, const RowSet& queries, TileShape tile)
+      : call_(call), unit_(unit), queries_(queries), tile_(tile) {
     seek();
   }
-  __device__ bool more() const { return part_ < pass_.parts; }
+  __device__ bool more() const { return part_ < unit_.pass->parts; }
   __device__ Step step() const {
     const bool full = at_ >= span_.full_begin && at_ < span_.full_end;
     return {part_, at_ * tile_.keys, !full || (at_ + 1) * tile_.keys > length_};
@@ -100,19 +122,18 @@ class KeyTiles {
 
  private:
   __device__ void seek() {
-    for (; part_ < pass_.parts; ++part_) {
-      const RowSet keys = rows_within(pass_.part[part_].keys, unit_.residue, n_);
-      span_ = key_tiles_of(pass_.part[part_], queries_, keys, tile_, unit_.tile);
+    for (; part_ < unit_.pass->parts; ++part_) {
+      const Seen seen(call_, unit_, unit_.pass->part[part_]);
+      span_ = seen.key_tiles(queries_, tile_, unit_.tile);
       at_ = span_.begin;
-      length_ = keys.length;
+      length_ = seen.keys.length;
       if (at_ < span_.end) return;
     }
   }
 
-  const PassArgs& pass_;
+  const Call& call_;
   WorkUnit unit_;
   RowSet queries_;
-  std::int32_t n_;
   TileShape tile_;
   std::int32_t part_ = 0, at_ = 0, length_ = 0;
   TileSpan span_;
@@ -120,15 +141,15 @@ class KeyTiles {
 
 // The first query tile whose span's `number`-th end (end, full_end, full_begin, begin) is above `index`. A warp tests
 // 32 candidates at a time.
-__device__ inline std::int32_t first_beyond(const Part& part, const RowSet& queries, const RowSet& keys, TileShape tile,
-                                            std::int32_t index, int number) {
+__device__ inline std::int32_t first_beyond(const Seen& seen, const RowSet& queries, TileShape tile, std::int32_t index,
+                                            int number) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
   std::int32_t low = 0, high = tiles_in(queries.length, tile.queries);
   while (low < high) {
     const std::int32_t step = (high - low + warp_threads - 1) / warp_threads, candidate = low + lane * step;
     bool beyond = false;
     if (candidate < high) {
-      const TileSpan span = key_tiles_of(part, queries, keys, tile, candidate);
+      const TileSpan span = seen.key_tiles(queries, tile, candidate);
       const std::int32_t end = number == 0   ? span.end
                                : number == 1 ? span.full_end
                                : number == 2 ? span.full_begin
@@ -148,10 +169,10 @@ __device__ inline std::int32_t first_beyond(const Part& part, const RowSet& quer
 
 // The query tiles of a key tile, as query_tiles_of. Called by all four warps of a block; `shared` has room for four
 // numbers.
-__device__ inline TileSpan query_tiles_by_block(const Part& part, const RowSet& queries, const RowSet& keys,
-                                                TileShape tile, std::int32_t index, std::int32_t* shared) {
+__device__ inline TileSpan query_tiles_by_block(const Seen& seen, const RowSet& queries, TileShape tile,
+                                                std::int32_t index, std::int32_t* shared) {
   const auto warp = static_cast<int>(threadIdx.x / warp_threads);
-  const std::int32_t found = first_beyond(part, queries, keys, tile, index, warp);
+  const std::int32_t found = first_beyond(seen, queries, tile, index, warp);
   if (threadIdx.x % warp_threads == 0) shared[warp] = found;
   __syncthreads();
   return {shared[0], shared[1], shared[2], shared[3]};
