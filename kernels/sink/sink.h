@@ -12,7 +12,7 @@ namespace longstride::kernels {
 
 struct SinkArgs {
   Tensor sink;  // (heads), of lse's type; finite
-  Tensor o;     // (batch, n, heads, size) contiguous, f32 or f64 on the CPU; bf16, f16 or f32 on a GPU
+  Tensor o;     // (batch, n, heads, size), any strides but the last; f32 or f64 on the CPU; bf16, f16 or f32 on a GPU
   Tensor lse;   // (batch, heads, n) contiguous; f32 on a GPU, else of o's type
 
   void check(Device device) const;

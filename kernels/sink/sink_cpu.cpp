@@ -14,7 +14,7 @@ void check_sink(Device device, const Args& args) {
   LONGSTRIDE_CHECK(o.rank() == 4, "attention's o is {}, but must be (batch, seq, heads, size)", o.shape().text());
   const Dtype exact = exact_type(device, o.dtype());
   const Shape rows{o.size(0), o.size(2), o.size(1)};
-  check_contiguous(o, "attention's o");
+  check_rows(o, o.shape(), o.dtype(), "attention's o");
   LONGSTRIDE_CHECK(args.lse.shape() == rows, "attention's lse is {}, but must be {}", args.lse.shape().text(),
                    rows.text());
   check_vector(args.lse, rows.count(), exact, "attention's lse");
@@ -27,14 +27,19 @@ void SinkArgs::check(Device device) const { check_sink(device, *this); }
 
 void SinkBackwardArgs::check(Device device) const {
   check_sink(device, *this);
-  LONGSTRIDE_CHECK(dout.shape() == o.shape(), "attention's dout is {}, but must be {}", dout.shape().text(),
-                   o.shape().text());
-  check_vector(dout, o.count(), o.dtype(), "attention's dout");
+  check_rows(dout, o.shape(), o.dtype(), "attention's dout");
   check_vector(dsink, o.size(2), sink.dtype(), "the sink's gradient");
 }
 
 namespace cpu {
 namespace {
+
+// The first element of a head at a row, of all sequences' rows.
+template <class T>
+T* head_of(const Tensor& x, std::int64_t row, std::int64_t h) {
+  const std::int64_t n = x.size(1);
+  return x.as<T>() + row / n * x.stride(0) + row % n * x.stride(1) + h * x.stride(2);
+}
 
 template <class T>
 void add_sink(const SinkArgs& args) {
@@ -43,7 +48,7 @@ void add_sink(const SinkArgs& args) {
 #pragma omp parallel for schedule(static) if (args.o.count() > 16384)
   for (std::int64_t row = 0; row < args.o.size(0) * n; ++row)
     for (std::int64_t h = 0; h < heads; ++h) {
-      T* o = args.o.as<T>() + (row * heads + h) * size;
+      T* o = head_of<T>(args.o, row, h);
       T& lse = args.lse.as<T>()[(row / n * heads + h) * n + row % n];
       const T share = T(1) / (T(1) + std::exp(sink[h] - lse));  // 0 where no key was seen
       for (std::int64_t d = 0; d < size; ++d) o[d] *= share;
@@ -65,8 +70,7 @@ void add_gradient(const SinkBackwardArgs& args) {
       std::fill_n(sum, heads, T(0));
       for (std::int64_t row = chunk * split.rows; row < std::min(rows, (chunk + 1) * split.rows); ++row)
         for (std::int64_t h = 0; h < heads; ++h) {
-          const T* o = args.o.as<const T>() + (row * heads + h) * size;
-          const T* dout = args.dout.as<const T>() + (row * heads + h) * size;
+          const T *o = head_of<const T>(args.o, row, h), *dout = head_of<const T>(args.dout, row, h);
           T dot = 0;
 #pragma omp simd reduction(+ : dot)
           for (std::int64_t d = 0; d < size; ++d) dot += dout[d] * o[d];

@@ -9,16 +9,23 @@ namespace {
 
 constexpr int threads = 256, lanes = 8, block_rows = threads / lanes;  // lanes: of a row
 
+// The rows of all sequences of o, or of dout.
 struct Rows {
   std::int64_t n, rows;  // positions of a sequence; of all
   int heads, size;
+  std::int64_t batch_stride, position_stride, head_stride;
 
   explicit Rows(const Tensor& o)
       : n(o.size(1)),
         rows(o.size(0) * o.size(1)),
         heads(static_cast<int>(o.size(2))),
-        size(static_cast<int>(o.size(3))) {}
-  __device__ std::int64_t element(std::int64_t row, int head) const { return (row * heads + head) * size; }
+        size(static_cast<int>(o.size(3))),
+        batch_stride(o.stride(0)),
+        position_stride(o.stride(1)),
+        head_stride(o.stride(2)) {}
+  __device__ std::int64_t element(std::int64_t row, int head) const {
+    return row / n * batch_stride + row % n * position_stride + head * head_stride;
+  }
   __device__ std::int64_t of_lse(std::int64_t row, int head) const { return (row / n * heads + head) * n + row % n; }
 };
 
@@ -48,8 +55,8 @@ __global__ void __launch_bounds__(threads) sink_kernel(const Rows all, const flo
 // A block per chunk of rows and head.
 template <int n, class T>
 __global__ void __launch_bounds__(threads)
-    sink_backward_kernel(const Rows all, const float* sink, const T* o, const T* dout, const float* lse,
-                         std::int64_t chunk_rows, float* partials) {
+    sink_backward_kernel(const Rows all, const Rows of_dout, const float* sink, const T* o, const T* dout,
+                         const float* lse, std::int64_t chunk_rows, float* partials) {
   const int head = static_cast<int>(blockIdx.y), lane = static_cast<int>(threadIdx.x) % lanes;
   const std::int64_t begin = blockIdx.x * chunk_rows, end = min(begin + chunk_rows, all.rows);
   const float logit = sink[head];
@@ -58,7 +65,7 @@ __global__ void __launch_bounds__(threads)
     const std::int64_t row = first + threadIdx.x / lanes;
     float dot = 0;
     if (row < end) {
-      const T *x = o + all.element(row, head), *y = dout + all.element(row, head);
+      const T *x = o + all.element(row, head), *y = dout + of_dout.element(row, head);
       for (int d = lane * n; d < all.size; d += lanes * n) {
         float left[n], right[n];
         load(x + d, left);
@@ -75,11 +82,13 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) partials[static_cast<std::int64_t>(blockIdx.x) * all.heads + head] = static_cast<float>(total);
 }
 
+// True if every row begins on 16 bytes and is whole packs.
 template <class T>
-bool in_packs(const Rows& all, std::initializer_list<const Tensor*> matrices) {
-  for (const Tensor* t : matrices)
-    if (!aligned(t->data(), 16)) return false;
-  return all.size % pack_of<T> == 0;
+bool in_packs(const Tensor& x) {
+  const Rows all(x);
+  const bool in_steps =
+      (all.batch_stride | all.position_stride | all.head_stride | std::int64_t{all.size}) % pack_of<T> == 0;
+  return in_steps && aligned(x.data(), 16);
 }
 
 }  // namespace
@@ -88,7 +97,7 @@ void sink(const SinkArgs& args, const Launch& launch) {
   const Rows all(args.o);
   with_gpu_type(args.o.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    run("sink", in_packs<T>(all, {&args.o}) ? sink_kernel<pack_of<T>, T> : sink_kernel<1, T>,
+    run("sink", in_packs<T>(args.o) ? sink_kernel<pack_of<T>, T> : sink_kernel<1, T>,
         {blocks_for(all.rows * all.heads, block_rows), threads}, launch, all, args.sink.as<const float>(),
         args.o.as<T>(), args.lse.as<float>());
   });
@@ -102,10 +111,11 @@ void sink_backward(const SinkBackwardArgs& args, const Launch& launch) {
   with_gpu_type(args.o.dtype(), [&](auto zero) {
     using T = decltype(zero);
     run("sink backward",
-        in_packs<T>(all, {&args.o, &args.dout}) ? sink_backward_kernel<pack_of<T>, T> : sink_backward_kernel<1, T>,
+        in_packs<T>(args.o) && in_packs<T>(args.dout) ? sink_backward_kernel<pack_of<T>, T>
+                                                      : sink_backward_kernel<1, T>,
         {dim3(static_cast<unsigned>(split.chunks), static_cast<unsigned>(all.heads)), threads}, launch, all,
-        args.sink.as<const float>(), args.o.as<const T>(), args.dout.as<const T>(), args.lse.as<const float>(),
-        split.rows, partials);
+        Rows(args.dout), args.sink.as<const float>(), args.o.as<const T>(), args.dout.as<const T>(),
+        args.lse.as<const float>(), split.rows, partials);
   });
   add_partials({partials, split.chunks, all.heads, args.dsink.as<float>()}, launch);
 }

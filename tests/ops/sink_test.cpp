@@ -112,6 +112,36 @@ TEST_P(SinkTest, TheGradientIsAFiniteDifferenceOfTheOutput) {
   }
 }
 
+// Heads first, each row with 8 elements behind it, has the bits of rows next to each other.
+TEST_P(SinkTest, TheStridesOfRowsDoNotMatter) {
+  const Sizes s{2, 13, 3, 24};
+  const std::int64_t width = s.size + 8;
+  const auto apart = [&](const Operand& x) {
+    std::vector<double> values(static_cast<std::size_t>(s.rows() * width), 7);
+    for (std::int64_t e = 0; e < s.rows() * s.size; ++e)
+      values[static_cast<std::size_t>(s.of_lse(e / s.size) * width + e % s.size)] = x.at(e);
+    return with_values({s.batch, s.heads, s.n, width}, compute(), std::move(values));
+  };
+  const auto view = [&](const Operand& x) {
+    return Tensor(Tensor(x).data(), compute(), s.o(), {s.heads * s.n * width, width, s.n * width, 1});
+  };
+  auto [o, lse] = attended(s);
+  Operand wide = apart(o), lse_of_wide = attended(s).second;
+  const Operand sink = normals({s.heads}, exact(), 3, 2), dout = normals(s.o(), 4), wide_dout = apart(dout);
+  run(kernels::SinkArgs{sink, o, lse}, {&o, &lse});
+  run(kernels::SinkArgs{sink, view(wide), lse_of_wide}, {&wide, &lse_of_wide});
+  for (std::int64_t e = 0; e < s.rows() * width; ++e) {
+    const std::int64_t unit = e / width, row = unit / s.n / s.heads * s.n + unit % s.n, head = unit / s.n % s.heads;
+    const auto at = static_cast<std::size_t>((row * s.heads + head) * s.size + e % width);
+    ASSERT_EQ(wide.found()[static_cast<std::size_t>(e)], e % width < s.size ? o.found()[at] : 7) << e;
+  }
+  EXPECT_EQ(lse_of_wide.found(), lse.found());
+  Operand dsink = normals({s.heads}, exact(), 5), dsink_of_wide = normals({s.heads}, exact(), 5);
+  run(kernels::SinkBackwardArgs{sink, o, lse, dout, dsink}, {&dsink});
+  run(kernels::SinkBackwardArgs{sink, view(wide), lse, view(wide_dout), dsink_of_wide}, {&dsink_of_wide});
+  EXPECT_EQ(dsink_of_wide.found(), dsink.found());
+}
+
 TEST_P(SinkTest, RefusesOtherShapes) {
   const Operand o = normals({2, 5, 3, 4}, 1), lse = normals({2, 3, 5}, exact(), 2), sink = normals({3}, exact(), 3);
   const Operand two = normals({2}, exact(), 4), other = normals({2, 5, 3}, exact(), 5);

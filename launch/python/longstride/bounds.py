@@ -84,7 +84,7 @@ def bounds_of(block_mask):
         block = of_queries[at:at + rows]
         seen = flex_attention.create_mask(lambda b, h, i, j: block_mask.mask_mod(b, h, i + at, j), batch, heads,
                                           len(block), keys, device)
-        seen &= listed[:, :, block][..., of_keys]
+        seen = seen & listed[:, :, block][..., of_keys]
         found.append(_intervals(seen if full is None else seen | full[:, :, block][..., of_keys], at))
     begin, end = (torch.cat(x, 2) for x in zip(*found))
     # A query that sees nothing is behind those before it.
