@@ -73,6 +73,13 @@ void DistanceScores::check(Device device) const {
   LONGSTRIDE_CHECK(!position_bias.given() || table.given(), "a position_bias without a table");
   if (position_bias.given()) check_vector(position_bias, heads * size, exact, "position_bias");
   if (first_key.given()) check_vector(first_key, batch, Dtype::i32, "first_key");
+  for (const Tensor* t : {&bounds.begin, &bounds.end})
+    LONGSTRIDE_CHECK(bounds.begin.given() == bounds.end.given() &&
+                         (!t->given() || (t->rank() == 3 && t->size(0) == batch && t->size(2) == q.size(1) &&
+                                          (t->size(1) == heads || t->size(1) == 1) && t->contiguous() &&
+                                          t->size(1) == bounds.begin.size(1) && t->dtype() == Dtype::i32)),
+                     "bounds {} of {}, but both must be contiguous ({}, {} or 1, {}) of i32", t->shape().text(),
+                     name_of(t->dtype()), batch, heads, q.size(1));
   LONGSTRIDE_CHECK(window >= 0, "a window of {}", window);
   LONGSTRIDE_CHECK(dropout.p >= 0 && dropout.p < 1, "dropout is {}, but must be in [0, 1)", dropout.p);
   check_span(*this, exact);

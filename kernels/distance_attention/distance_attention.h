@@ -31,6 +31,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/base/op.h"
 
 namespace longstride::kernels {
@@ -75,12 +76,13 @@ struct DistanceScores {
   double scale = 1;
   ProbabilityDropout dropout = {};
   DistancePath path = DistancePath::automatic;
+  RowBounds bounds = {};  // clamp the keys of each query; not for the Hopper kernels, nor counted in pairs()
 
   void check(Device device) const;
   // Pairs (i, j) of all heads of one sequence, as if no key were hidden by first_key or a span.
   std::int64_t pairs() const;
 
-  // These read the span, if given, which must be in host memory; first_key hides nothing.
+  // These read the span, if given, which must be in host memory; first_key and bounds hide nothing.
   std::int64_t weighted_pairs() const;  // whose weight is above 0
   std::int64_t unread_keys() const;     // rows at the beginning of k that no query reads
   double weight(std::int64_t head, std::int64_t i, std::int64_t j) const;  // query row i, key row j; 0: not seen

@@ -24,26 +24,51 @@ struct WrittenArrays {
   std::vector<float> lse;
 };
 
+// Row bounds of every head of one sequence or more; empty: none.
+struct HostBounds {
+  std::vector<std::int32_t> begin, end;
+};
+
 // The call on the GPU. `packed`: q, k and v are slices of one (batch, n, heads (2 key_size + value_size)) tensor and so
 // are their gradients, as in the model; otherwise each is a separate tensor.
 template <class T>
 class DeviceAttention {
  public:
-  DeviceAttention(const AttentionPlan& plan, const AttentionInput& in, AttentionPath path, bool packed)
+  DeviceAttention(const AttentionPlan& plan, const AttentionInput& in, AttentionPath path, bool packed,
+                  const HostBounds& bounds = {})
       : shape_(in.shape),
         packed_(packed),
         inputs_(pack(in)),
         gradients_(inputs_.count()),
         dout_(converted(in.dout)),
-        o_(in.v.size()),
+        o_(in.dout.size()),
         lse_(static_cast<std::size_t>(shape_.rows())),
-        forward_{&plan,   slice(inputs_, 0), slice(inputs_, 1), slice(inputs_, 2),
-                 own(o_), lse_of_shape(),    shape_.scale(),    {},
+        begin_(bounds.begin),
+        end_(bounds.end),
+        forward_{&plan,
+                 slice(inputs_, 0),
+                 slice(inputs_, 1),
+                 slice(inputs_, 2),
+                 own(o_),
+                 lse_of_shape(),
+                 shape_.scale(),
+                 bounds_of_shape(),
+                 {},
                  path},
-        backward_{
-            &plan,      forward_.q,           forward_.k,           forward_.v,           forward_.o,     forward_.lse,
-            own(dout_), slice(gradients_, 0), slice(gradients_, 1), slice(gradients_, 2), shape_.scale(), {},
-            path},
+        backward_{&plan,
+                  forward_.q,
+                  forward_.k,
+                  forward_.v,
+                  forward_.o,
+                  forward_.lse,
+                  own(dout_),
+                  slice(gradients_, 0),
+                  slice(gradients_, 1),
+                  slice(gradients_, 2),
+                  shape_.scale(),
+                  bounds_of_shape(),
+                  {},
+                  path},
         scratch_(backward_.scratch_on(Device::cuda).bytes()) {
     backward_.scratch = Tensor(scratch_.data(), Dtype::u8, {static_cast<std::int64_t>(scratch_.bytes())});
   }
@@ -83,18 +108,20 @@ class DeviceAttention {
 
  private:
   std::int64_t size_of(int which) const { return which < 2 ? shape_.key_size : shape_.value_size; }
-  std::int64_t positions() const { return shape_.batch * shape_.n; }
+  std::int64_t n_of(int which) const { return which == 0 ? shape_.n_q() : shape_.n; }
   std::int64_t row_of(int which) const {  // elements from one position to the next
     return packed_ ? shape_.heads * (2 * shape_.key_size + shape_.value_size) : shape_.heads * size_of(which);
   }
   std::int64_t begin_of(int which) const {
-    return which * shape_.heads * shape_.key_size * (packed_ ? 1 : positions());
+    if (packed_) return which * shape_.heads * shape_.key_size;
+    const std::int64_t rows = which == 0 ? 0 : shape_.n_q() + (which - 1) * shape_.n;
+    return shape_.batch * rows * shape_.heads * shape_.key_size;
   }
   template <class F>
   void each_element(int which, F&& f) const {
     const std::int64_t width = shape_.heads * size_of(which);
 #pragma omp parallel for
-    for (std::int64_t r = 0; r < positions(); ++r)
+    for (std::int64_t r = 0; r < shape_.batch * n_of(which); ++r)
       for (std::int64_t x = 0; x < width; ++x)
         f(static_cast<std::size_t>(r * width + x), static_cast<std::size_t>(begin_of(which) + r * row_of(which) + x));
   }
@@ -111,7 +138,7 @@ class DeviceAttention {
     return out;
   }
   std::vector<T> pack(const AttentionInput& in) const {
-    std::vector<T> out(2 * in.q.size() + in.v.size());
+    std::vector<T> out(in.q.size() + in.k.size() + in.v.size());
     const std::vector<double>* from[] = {&in.q, &in.k, &in.v};
     for (int which = 0; which < 3; ++which)
       each_element(which, [&](std::size_t x, std::size_t at) {
@@ -120,25 +147,31 @@ class DeviceAttention {
     return out;
   }
   std::vector<double> unpacked(const std::vector<T>& all, int which) const {
-    std::vector<double> out(static_cast<std::size_t>(positions() * shape_.heads * size_of(which)));
+    std::vector<double> out(static_cast<std::size_t>(shape_.batch * n_of(which) * shape_.heads * size_of(which)));
     each_element(which, [&](std::size_t x, std::size_t at) { out[x] = static_cast<double>(cuda::to_float(all[at])); });
     return out;
   }
-  Tensor rows(T* data, std::int64_t row, std::int64_t size) const {
-    return {data, DtypeOf<T>::value, {shape_.batch, shape_.n, shape_.heads, size}, {shape_.n * row, row, size, 1}};
+  Tensor rows(T* data, std::int64_t n, std::int64_t row, std::int64_t size) const {
+    return {data, DtypeOf<T>::value, {shape_.batch, n, shape_.heads, size}, {n * row, row, size, 1}};
   }
   Tensor slice(const test::DeviceArray<T>& x, int which) const {
-    return rows(x.data() + begin_of(which), row_of(which), size_of(which));
+    return rows(x.data() + begin_of(which), n_of(which), row_of(which), size_of(which));
   }
   Tensor own(const test::DeviceArray<T>& x) const {
-    return rows(x.data(), shape_.heads * shape_.value_size, shape_.value_size);
+    return rows(x.data(), shape_.n_q(), shape_.heads * shape_.value_size, shape_.value_size);
   }
-  Tensor lse_of_shape() const { return {lse_.data(), Dtype::f32, {shape_.batch, shape_.heads, shape_.n}}; }
+  Shape statistics() const { return {shape_.batch, shape_.heads, shape_.n_q()}; }
+  Tensor lse_of_shape() const { return {lse_.data(), Dtype::f32, statistics()}; }
+  RowBounds bounds_of_shape() const {
+    if (begin_.count() == 0) return {};
+    return {Tensor(begin_.data(), Dtype::i32, statistics()), Tensor(end_.data(), Dtype::i32, statistics())};
+  }
 
   AttentionShape shape_;
   bool packed_;
   test::DeviceArray<T> inputs_, gradients_, dout_, o_;
   test::DeviceArray<float> lse_;
+  test::DeviceArray<std::int32_t> begin_, end_;
   AttentionArgs forward_;
   AttentionBackwardArgs backward_;
   test::DeviceArray<unsigned char> scratch_;

@@ -20,10 +20,11 @@ std::int64_t layers_of(const PatternConfig& p) {
   return p.integration == interleaved ? static_cast<std::int64_t>(p.parts.size()) : 1;
 }
 
-AttentionResult compute(const AttentionPlan& plan, const AttentionInput& in, AttentionPath path, bool packed = true) {
+AttentionResult compute(const AttentionPlan& plan, const AttentionInput& in, AttentionPath path, bool packed = true,
+                        const HostBounds& bounds = {}) {
   AttentionResult result;
   cuda::with_gpu_type(in.dtype, [&](auto zero) {
-    DeviceAttention<decltype(zero)> call(plan, in, path, packed);
+    DeviceAttention<decltype(zero)> call(plan, in, path, packed, bounds);
     call.run();
     result = call.result();
   });
@@ -40,11 +41,12 @@ class AttentionCuda : public ::testing::TestWithParam<AttentionPath> {
   }
 
   void expect_equals_reference(const NamedPattern& p, std::int64_t layer, const AttentionShape& shape, Dtype dtype,
-                               const std::vector<Mask>& masks, const AttentionPlan& plan, bool packed = true) {
+                               const std::vector<Mask>& masks, const AttentionPlan& plan, bool packed = true,
+                               const HostBounds& bounds = {}) {
     const AttentionInput in(shape, dtype);
     const AttentionResult exact = dense_attention<double>(in, masks, Dtype::f64);
     const AttentionResult naive = dense_attention<float>(in, masks, dtype);
-    expect_as_good_as_naive(compute(plan, in, path_, packed), naive, exact, in,
+    expect_as_good_as_naive(compute(plan, in, path_, packed, bounds), naive, exact, in,
                             p.name + ", layer " + std::to_string(layer) + ", " + name_of(dtype) + ", batch " +
                                 std::to_string(shape.batch) + ", n " + std::to_string(shape.n) + ", sizes " +
                                 std::to_string(shape.key_size) + " and " + std::to_string(shape.value_size));
@@ -106,6 +108,55 @@ TEST_P(AttentionCuda, EveryHeadSizeIsAsGoodAsNaiveInEveryType) {
           if (HasFailure()) return;
         }
   }
+}
+
+// Documents of each head without their last two keys, so that some queries see none; removes what they hide from
+// `masks`.
+HostBounds documents_of(std::vector<Mask>& masks, std::int64_t batch) {
+  HostBounds bounds;
+  for (std::size_t h = 0; h < masks.size(); ++h) {
+    const auto length = static_cast<std::int32_t>(23 + 18 * h);
+    for (std::size_t i = 0; i < masks[h].size(); ++i) {
+      const std::int32_t begin = static_cast<std::int32_t>(i) / length * length, end = begin + length - 2;
+      bounds.begin.push_back(begin);
+      bounds.end.push_back(end);
+      std::erase_if(masks[h][i], [&](std::int32_t j) { return j < begin || j >= end; });
+    }
+  }
+  for (auto* ends : {&bounds.begin, &bounds.end}) {
+    const std::vector<std::int32_t> sequence = *ends;
+    for (std::int64_t b = 1; b < batch; ++b) ends->insert(ends->end(), sequence.begin(), sequence.end());
+  }
+  return bounds;
+}
+
+// With as many queries as keys, fewer and more; Hopper's kernels leave all of it to the portable ones.
+TEST_P(AttentionCuda, BothDirectionsAndBoundsAreAsGoodAsNaiveInEveryType) {
+  int turn = 0;
+  for (const NamedPattern& p : patterns_of_both_directions())
+    for (const std::int64_t queries : {150, 70, 201}) {
+      if (++turn % 7 != 0) continue;
+      constexpr std::int64_t n = 150;
+      const auto plan = make_plan(p.pattern, 0, p.heads, n, {}, queries);
+      for (const Dtype dtype : dtypes) {
+        auto masks = masks_of(p.pattern, p.heads, 0, n, queries);
+        const AttentionShape shape{2, n, p.heads, key_sizes[turn % 4], value_sizes[turn % 3], queries};
+        expect_equals_reference(p, 0, shape, dtype, masks, *plan, false);
+        const HostBounds bounds = documents_of(masks, shape.batch);
+        expect_equals_reference(p, 0, shape, dtype, masks, *plan, false, bounds);
+      }
+      if (HasFailure()) return;
+    }
+}
+
+TEST_P(AttentionCuda, BoundsOfThePastAreAsGoodAsNaive) {
+  for (const NamedPattern& p : models_patterns(48, 16))
+    for (const Dtype dtype : dtypes) {
+      auto masks = masks_of(p.pattern, p.heads, 0, 203);
+      const HostBounds bounds = documents_of(masks, 2);
+      expect_equals_reference(p, 0, {2, 203, p.heads, 64, 64}, dtype, masks, *make_plan(p.pattern, 0, p.heads, 203),
+                              true, bounds);
+    }
 }
 
 // Sizes between those that kernels are written for.

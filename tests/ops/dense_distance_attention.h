@@ -25,6 +25,7 @@ struct DistanceCase {
   bool self = true;
   std::vector<std::int32_t> dilation = {};
   float p = 0;
+  std::int64_t document = 0;     // head h's bounds: documents of document + h keys, without the last two; 0: none
   std::int64_t saved_bytes = 0;  // scratch for gradients of scores; 0: the default
 
   double scale() const { return 1 / std::sqrt(static_cast<double>(size)); }
@@ -35,6 +36,16 @@ inline void PrintTo(const DistanceCase& c, std::ostream* out) { *out << c.name; 
 inline constexpr std::uint64_t dropout_seed = 11;
 inline constexpr std::uint32_t dropout_layer = 4;
 inline constexpr std::int64_t dropout_step = 9, dropout_first_sequence = 5;
+
+// The bounds of all query rows, (batch, heads, n_q); empty if there are none. end: the ends, or the beginnings.
+inline std::vector<double> bounds_of(const DistanceCase& c, bool end) {
+  std::vector<double> bounds;
+  for (std::int64_t row = 0; c.document > 0 && row < c.batch * c.heads * c.n_q; ++row) {
+    const std::int64_t length = c.document + row / c.n_q % c.heads, position = c.n_k - c.n_q + row % c.n_q;
+    bounds.push_back(static_cast<double>(position / length * length + (end ? length - 2 : 0)));
+  }
+  return bounds;
+}
 
 // K / (1 - p) of a pair.
 inline double kept(const DistanceCase& c, std::int64_t s, std::int64_t h, std::int64_t i, std::int64_t j) {
@@ -62,10 +73,12 @@ std::vector<kernels::NaivePair<T>> pairs_of(const DistanceCase& c, std::int64_t 
   const auto of_head = [&](const auto& x, auto none) { return x.empty() ? none : x[static_cast<std::size_t>(h)]; };
   const std::int64_t position = c.n_k - c.n_q + i, step = of_head(c.dilation, 1);
   const double first = c.first_key.empty() ? 0 : c.first_key[static_cast<std::size_t>(s)];
+  const std::int64_t length = c.document + h, document = c.document > 0 ? position / length * length : 0;
   const auto end = static_cast<T>(c.ramp + of_head(c.span, 0.0) * c.longest_span);
   for (std::int64_t m = c.self ? 0 : 1; c.window == 0 || m < c.window; ++m) {
     const std::int64_t j = position - m * step;
-    if (j < 0 || static_cast<double>(j) < first) break;
+    if (j < document || static_cast<double>(j) < first) break;
+    if (c.document > 0 && j >= document + length - 2) continue;
     const T ramp = c.span.empty() ? T(1) : (end - static_cast<T>(m * step)) / static_cast<T>(c.ramp);
     if (ramp < T(1) / 1024) break;
     const auto slope = ramp < 1 ? static_cast<T>(c.longest_span / c.ramp) : T(0);

@@ -33,7 +33,7 @@ class DistanceAttentionTest : public OpTest {
 // The tensors of a case; absent ones have one element that no call names.
 struct DistanceOperands {
   DistanceCase c;
-  Operand q, k, v, dout, table, content_bias, position_bias, span, first_key;
+  Operand q, k, v, dout, table, content_bias, position_bias, span, first_key, begin, end;
   Operand o, lse, dq, dk, dv, dtable, dcontent_bias, dposition_bias, dspan;
 
   DistanceScores scores(const std::int64_t* step) const {
@@ -45,6 +45,7 @@ struct DistanceOperands {
     s.longest_span = c.longest_span;
     s.ramp = c.ramp;
     if (!c.first_key.empty()) s.first_key = first_key;
+    if (c.document > 0) s.bounds = {begin, end};
     s.window = c.window;
     s.self = c.self;
     s.dilation = c.dilation;
@@ -94,7 +95,8 @@ class DistanceAttentionOpTest : public DistanceAttentionTest {
   DistanceOperands operands(const DistanceCase& c, unsigned draw = 0) {
     const Shape queries{c.batch, c.n_q, c.heads, c.size}, keys{c.batch, c.n_k, c.heads, c.size};
     const Shape values{c.batch, c.n_k, c.heads, c.value_size}, outputs{c.batch, c.n_q, c.heads, c.value_size};
-    const Shape table{std::max<std::int64_t>(c.distances, 1), c.tables, c.size}, bias{c.heads, c.size};
+    const Shape table{std::max<std::int64_t>(c.distances, 1), c.tables, c.size}, bias{c.heads, c.size},
+        rows{c.batch, c.heads, c.n_q};
     const auto or_zero = [](std::vector<double> x, std::int64_t count) {
       return x.empty() ? std::vector<double>(static_cast<std::size_t>(count)) : x;
     };
@@ -108,6 +110,8 @@ class DistanceAttentionOpTest : public DistanceAttentionTest {
             normals(bias, exact(), 7 + 100 * draw, 0.5),
             with_values({c.heads}, exact(), or_zero(c.span, c.heads)),
             with_values({c.batch}, Dtype::i32, or_zero(c.first_key, c.batch)),
+            with_values(rows, Dtype::i32, or_zero(bounds_of(c, false), rows.count())),
+            with_values(rows, Dtype::i32, or_zero(bounds_of(c, true), rows.count())),
             result(outputs),
             result({c.batch, c.heads, c.n_q}, exact()),
             result(queries),
@@ -264,6 +268,7 @@ TEST_P(DistanceAttentionOpTest, CountsTheKeysThatNoQueryReads) {
     const DistanceValues in = x.values();
     DistanceCase all = c;
     all.first_key = {};
+    all.document = 0;
     const auto dv = dense_distance_attention<double>(all, in, compute()).dv;
     const std::size_t row = static_cast<std::size_t>(c.heads * c.value_size);
     std::int64_t unread = 0;
@@ -321,6 +326,8 @@ TEST_P(DistanceAttentionOpTest, RefusesWhatDoesNotFit) {
   refuses([&](auto& a) { a.scores.window = -1; });
   refuses([&](auto& a) { a.scores.dropout.p = 1; });
   refuses([&](auto& a) { a.scores.first_key = a.scores.span; });
+  refuses([&](auto& a) { a.scores.bounds = {a.lse, a.lse}; });
+  refuses([&](auto& a) { a.scores.bounds.end = x.end; });
   refuses([&](auto& a) { a.o = a.v; });
   refuses([&](auto& a) { a.lse = a.scores.span; });
 }

@@ -1,14 +1,14 @@
 // dk and dv of a key tile of a part: P^T and dS^T over the query tiles that may attend to it.
 #include "kernels/attention/portable/products.cuh"
+#include "kernels/attention/term/distance_tiles.cuh"
+#include "kernels/attention/term/none.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
 namespace {
 
-// Both gradients and both score tiles are in registers, so with 128 and 128 columns there is room for half a tile of
-// queries.
-template <int Key, int Value>
-constexpr TileShape tile_shape{Key + Value > 192 ? 32 : 64, 64};
+template <class Term, int Key, int Value>
+constexpr TileShape tile_shape{Term::queries_of_keys(Key, Value), 64};
 
 // The data of a tile of queries besides its rows of q and dO.
 template <int Queries>
@@ -17,10 +17,19 @@ struct QueryScalars {
   std::int32_t low[Queries], high[Queries];
 };
 
-template <class T, int Key, int Value>
+template <class Term, class T, int Key, int Value>
+using Own = typename TilesOf<Term, T, Key, tile_shape<Term, Key, Value>.queries, 2, false>::Type;
+
+// P and dS of a pair of tiles, where a term asks for scores whose rows are queries.
+template <class Term>
+constexpr int pair_elements = Term::given ? 2 * 64 * 64 : 0;
+
+template <class Term, class T, int Key, int Value>
 constexpr std::size_t shared_bytes() {
-  constexpr TileShape tile = tile_shape<Key, Value>;
-  return sizeof(T) * (tile.keys + 2 * tile.queries) * (Key + Value) + 2 * sizeof(QueryScalars<tile.queries>);
+  constexpr TileShape tile = tile_shape<Term, Key, Value>;
+  return sizeof(T) *
+         ((tile.keys + 2 * tile.queries) * (Key + Value) + Own<Term, T, Key, Value>::elements + pair_elements<Term>)+2 *
+         sizeof(QueryScalars<tile.queries>);
 }
 
 // Turns transposed scores `s` and dP `dp` (keys x queries) into P and dS.
@@ -41,20 +50,47 @@ __device__ inline void to_score_gradients(float (&s)[Queries / 8][4], float (&dp
     }
 }
 
-template <class T, int Key, int Value>
-__global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_constant__ Call call) {
-  constexpr TileShape tile = tile_shape<Key, Value>;
-  const PassArgs& pass = pass_of(call.group);
-  const Part& part = pass.part[0];
-  const WorkUnit unit = unit_of(call.group, tiles_in(part.keys.length, tile.keys), pass, false);
-  const RowSet queries = rows_within(pass.queries, unit.residue, call.n_q);
-  const Seen seen(call, unit, part);
+// Stores a warp's 16 x 64 accumulator, rounded to T, as rows of a tile from `row` on.
+template <class T>
+__device__ inline void store_scores(Tile<T, 64> tile, int row, const float (&s)[8][4]) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; e += 2)
+      *reinterpret_cast<std::uint32_t*>(tile.chunk(row + this_lane() / 4 + e / 2 * 8, j) + this_lane() % 4 * 2) =
+          pack<T>(s[j][e], s[j][e + 1]);
+}
+
+// d (16 keys x Columns) += columns [first, +16) of p, transposed, times b (queries x Columns).
+template <class T, int Columns>
+__device__ inline void multiply_columns(float (&d)[Columns / 8][4], Tile<T, 64> p, int first, Tile<T, Columns> b) {
+  const int lane = this_lane();
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    std::uint32_t left[4];
+    load_matrices_transposed(left, p.chunk(16 * k + lane % 8 + lane / 16 * 8, first / 8 + lane / 8 % 2));
+#pragma unroll
+    for (int j = 0; j < Columns / 16; ++j) {
+      std::uint32_t right[4];
+      load_matrices_transposed(right, b.chunk(16 * k + lane % 16, 2 * j + lane / 16));
+      multiply_add<T>(d[2 * j], left, right[0], right[1]);
+      multiply_add<T>(d[2 * j + 1], left, right[2], right[3]);
+    }
+  }
+}
+
+template <class Term, class T, int Key, int Value>
+__global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_constant__ typename Term::Call call) {
+  constexpr TileShape tile = tile_shape<Term, Key, Value>;
+  const Term term(call, Side::keys, tile.keys);
+  const auto seen = term.seen(0);
+  const RowSet queries = term.queries;
   const EntryPositions keys(seen.keys);
-  const std::int32_t begin = unit.tile * tile.keys;
+  const std::int32_t begin = term.unit.tile * tile.keys;
   if (begin >= keys.set.length) return;
   __shared__ std::int32_t found[4];
-  const TileSpan span = query_tiles_by_block(seen, queries, tile, unit.tile, found);
-  if (pass.adds && span.begin >= span.end) return;
+  const TileSpan span = query_tiles_by_block(seen, queries, tile, term.unit.tile, found);
+  if (term.adds() && span.begin >= span.end) return;
 
   extern __shared__ __align__(128) unsigned char shared[];
   const Tile<T, Key> k{reinterpret_cast<T*>(shared)};
@@ -62,15 +98,20 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
   T* const stages = v.data + tile.keys * Value;
   const auto q_of = [&](int stage) { return Tile<T, Key>{stages + stage * tile.queries * (Key + Value)}; };
   const auto dout_of = [&](int stage) { return Tile<T, Value>{q_of(stage).data + tile.queries * Key}; };
-  auto* const scalars = reinterpret_cast<QueryScalars<tile.queries>*>(stages + 2 * tile.queries * (Key + Value));
+  T* const memory = stages + 2 * tile.queries * (Key + Value);
+  const Own<Term, T, Key, Value> own(term, memory);
+  T* const pairs = memory + Own<Term, T, Key, Value>::elements;
+  auto* const scalars = reinterpret_cast<QueryScalars<tile.queries>*>(pairs + pair_elements<Term>);
   const EntryPositions query_positions(queries);
-  const HeadRows<const T> q_rows(call.q, unit), dout_rows(call.dout, unit);
-  const std::int64_t row = lse_row(call, unit);
+  const HeadRows<const T> q_rows(call.q, term.unit), dout_rows(call.dout, term.unit);
+  const std::int64_t row = lse_row(call, term.unit);
   const auto masked = [&](std::int32_t t) { return t < span.full_begin || t >= span.full_end; };
   const auto load_queries = [&](std::int32_t t, int stage) {
     const std::int32_t first = t * tile.queries;
     load_tile<tile.queries>(q_of(stage), q_rows, call.key_size, query_positions, first, call.aligned);
     load_tile<tile.queries>(dout_of(stage), dout_rows, call.value_size, query_positions, first, call.aligned);
+    own.load_queries(first, stage);
+    own.load_piece(first, begin, 1);
     const auto x = static_cast<std::int32_t>(threadIdx.x);
     if (x >= tile.queries) return;
     const bool valid = first + x < queries.length;  // rows beyond the end are zero and add nothing
@@ -82,9 +123,12 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
     scalars[stage].low[x] = in.begin;
     scalars[stage].high[x] = in.end;
   };
-  load_tile<tile.keys>(k, HeadRows<const T>(call.k, unit), call.key_size, keys, begin, call.aligned);
-  load_tile<tile.keys>(v, HeadRows<const T>(call.v, unit), call.value_size, keys, begin, call.aligned);
-  if (span.begin < span.end) load_queries(span.begin, 0);
+  load_tile<tile.keys>(k, HeadRows<const T>(call.k, term.unit), call.key_size, keys, begin, call.aligned);
+  load_tile<tile.keys>(v, HeadRows<const T>(call.v, term.unit), call.value_size, keys, begin, call.aligned);
+  if (span.begin < span.end) {
+    own.load_piece(span.begin * tile.queries, begin, 0);
+    load_queries(span.begin, 0);
+  }
   copies_commit();
 
   const int warp_row = static_cast<int>(threadIdx.x / warp_threads) * 16, lane = threadIdx.x % warp_threads;
@@ -96,17 +140,43 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
     __syncthreads();
     if (t + 1 < span.end) load_queries(t + 1, stage ^ 1);
     copies_commit();
-    float s[tile.queries / 8][4], dp[tile.queries / 8][4];
-    multiply_transposed<T, tile.queries>(s, k, warp_row, q_of(stage));
-    multiply_transposed<T, tile.queries>(dp, v, warp_row, dout_of(stage));
-    to_score_gradients<tile.queries>(s, dp, scale, scalars[stage], masked(t), begin + warp_row);
-    multiply_probabilities<T, tile.queries>(dv, s, dout_of(stage));
-    multiply_probabilities<T, tile.queries>(dk, dp, q_of(stage));
+    if constexpr (Term::given) {
+      // A warp has sixteen queries' scores, but gradients of sixteen keys: P and dS pass through shared memory.
+      const QueryScalars<tile.queries>& query = scalars[stage];
+      float lse[2], delta[2];
+      TwoIntervals intervals;
+#pragma unroll
+      for (int upper = 0; upper < 2; ++upper) {
+        const int x = warp_row + lane / 4 + 8 * upper;
+        lse[upper] = query.lse[x] * log2_e;
+        delta[upper] = query.delta[x];
+        intervals.low[upper] = query.low[x];
+        intervals.high[upper] = query.high[x];
+      }
+      const Tile<T, 64> probabilities{pairs}, gradients{pairs + 64 * 64};
+      float s[1][8][4], dp[8][4];
+      multiply_strips<T, 64>(s, q_of(stage), warp_row, k);
+      own.add_scores(s, stage, warp_row, t * tile.queries, begin);
+      multiply_transposed<T, 64>(dp, dout_of(stage), warp_row, v);
+      own.to_gradients(s[0], dp, lse, delta, masked(t), intervals, warp_row, t * tile.queries, begin);
+      store_scores(probabilities, warp_row, s[0]);
+      store_scores(gradients, warp_row, dp);
+      __syncthreads();
+      multiply_columns(dv, probabilities, warp_row, dout_of(stage));
+      multiply_columns(dk, gradients, warp_row, q_of(stage));
+    } else {
+      float s[tile.queries / 8][4], dp[tile.queries / 8][4];
+      multiply_transposed<T, tile.queries>(s, k, warp_row, q_of(stage));
+      multiply_transposed<T, tile.queries>(dp, v, warp_row, dout_of(stage));
+      to_score_gradients<tile.queries>(s, dp, scale, scalars[stage], masked(t), begin + warp_row);
+      multiply_probabilities<T, tile.queries>(dv, s, dout_of(stage));
+      multiply_probabilities<T, tile.queries>(dk, dp, q_of(stage));
+    }
   }
 
   copies_wait<0>();
   __syncthreads();  // k and v are not needed any more: results are stored through their tiles
-  const HeadRows<T> dk_rows(call.dk, unit), dv_rows(call.dv, unit);
+  const HeadRows<T> dk_rows(call.dk, term.unit), dv_rows(call.dv, term.unit);
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {
 #pragma unroll
@@ -115,7 +185,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
       dk[j][2 * upper + 1] *= call.scale;
     }
     const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
-    if (!pass.adds || entry >= keys.set.length) continue;
+    if (!term.adds() || entry >= keys.set.length) continue;
     add_row(dk, upper, dk_rows.at(keys.at(entry)), call.key_size, call.aligned);
     add_row(dv, upper, dv_rows.at(keys.at(entry)), call.value_size, call.aligned);
   }
@@ -124,19 +194,27 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
              call.aligned);
 }
 
+template <class T, class Term>
+void launch_dkdv(const typename Term::Call& call, const Launch& launch) {
+  with_head_sizes(call.key_size, call.value_size, [&](auto sizes) {
+    constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
+    constexpr std::size_t bytes = shared_bytes<Term, T, key, value>();
+    allow_shared(dkdv_kernel<Term, T, key, value>, bytes);
+    run("attention dkdv", dkdv_kernel<Term, T, key, value>,
+        {Term::grid(call, Side::keys, tile_shape<Term, key, value>.keys), block_threads, bytes}, launch, call);
+  });
+}
+
 }  // namespace
 
 template <class T>
-void dkdv(const Call& call, const Launch& launch) {
-  with_head_sizes(call, [&](auto sizes) {
-    constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
-    constexpr std::size_t bytes = shared_bytes<T, key, value>();
-    allow_shared(dkdv_kernel<T, key, value>, bytes);
-    run("attention dkdv", dkdv_kernel<T, key, value>,
-        {grid_of(call, tile_shape<key, value>.keys, Side::keys), block_threads, bytes}, launch, call);
-  });
+void dkdv(const PlanCall& call, const Launch& launch) {
+  launch_dkdv<T, NoTerm>(call, launch);
 }
-template void dkdv<__nv_bfloat16>(const Call&, const Launch&);
-template void dkdv<__half>(const Call&, const Launch&);
+template <class T>
+void dkdv(const distance::PortableCall& call, const Launch& launch) {
+  launch_dkdv<T, DistanceTerm>(call, launch);
+}
+LONGSTRIDE_FOR_TERMS(dkdv)
 
 }  // namespace longstride::kernels::cuda::portable

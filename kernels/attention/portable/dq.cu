@@ -1,5 +1,7 @@
 // dq of a query tile: recomputes P and dS = P (dO V^T - D) over the key tiles of all parts of a pass.
 #include "kernels/attention/portable/products.cuh"
+#include "kernels/attention/term/distance_tiles.cuh"
+#include "kernels/attention/term/none.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -7,9 +9,12 @@ namespace {
 
 constexpr TileShape tile_shape{64, 64};
 
-template <class T, int Key, int Value>
+template <class Term, class T, int Key>
+using Own = typename TilesOf<Term, T, Key, tile_shape.queries, 1, true>::Type;
+
+template <class Term, class T, int Key, int Value>
 constexpr std::size_t shared_bytes() {
-  return sizeof(T) * (tile_shape.queries + 2 * tile_shape.keys) * (Key + Value);
+  return sizeof(T) * ((tile_shape.queries + 2 * tile_shape.keys) * (Key + Value) + Own<Term, T, Key>::elements);
 }
 
 // Turns scores `s` into P and dP `dp` into dS. lse is in base 2.
@@ -29,16 +34,17 @@ __device__ inline void to_score_gradients(const float (&s)[Scores][4], float (&d
     }
 }
 
-template <class T, int Key, int Value>
-__global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant__ Call call) {
-  const PassArgs& pass = pass_of(call.group);
-  const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, tile_shape.queries), pass, true);
-  if (unit.tile < 0) return;
-  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.n_q));
-  const std::int32_t begin = unit.tile * tile_shape.queries;
-  if (begin >= queries.set.length) return;
-  KeyTiles tiles(call, unit, queries.set, tile_shape);
-  if (pass.adds && !tiles.more()) return;
+template <class Term, class T, int Key, int Value>
+__global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant__ typename Term::Call call) {
+  const Term term(call, Side::queries, tile_shape.queries);
+  const std::int32_t begin = term.unit.tile * tile_shape.queries;
+  if (begin < 0 || begin >= term.queries.length) {
+    if constexpr (Term::given) term.clear_sums();
+    return;
+  }
+  const EntryPositions queries(term.queries);
+  KeyTiles<Term> tiles(term, tile_shape);
+  if (term.adds() && !tiles.more()) return;
 
   extern __shared__ __align__(128) unsigned char shared[];
   const Tile<T, Key> q{reinterpret_cast<T*>(shared)};
@@ -46,20 +52,26 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
   T* const stages = dout.data + tile_shape.queries * Value;
   const auto k_of = [&](int stage) { return Tile<T, Key>{stages + stage * tile_shape.keys * (Key + Value)}; };
   const auto v_of = [&](int stage) { return Tile<T, Value>{k_of(stage).data + tile_shape.keys * Key}; };
-  const HeadRows<const T> k_rows(call.k, unit), v_rows(call.v, unit);
+  const Own<Term, T, Key> own(term, stages + 2 * tile_shape.keys * (Key + Value));
+  const HeadRows<const T> k_rows(call.k, term.unit), v_rows(call.v, term.unit);
   const auto load_keys = [&](const Step& step, int stage) {
-    const EntryPositions keys(rows_within(pass.part[step.part].keys, unit.residue, call.n_k));
+    const EntryPositions keys(term.seen(step.part).keys);
     load_tile<tile_shape.keys>(k_of(stage), k_rows, call.key_size, keys, step.begin, call.aligned);
     load_tile<tile_shape.keys>(v_of(stage), v_rows, call.value_size, keys, step.begin, call.aligned);
+    own.load_piece(begin, step.begin, 0);
   };
-  load_tile<tile_shape.queries>(q, HeadRows<const T>(call.q, unit), call.key_size, queries, begin, call.aligned);
-  load_tile<tile_shape.queries>(dout, HeadRows<const T>(call.dout, unit), call.value_size, queries, begin,
+  load_tile<tile_shape.queries>(q, HeadRows<const T>(call.q, term.unit), call.key_size, queries, begin, call.aligned);
+  load_tile<tile_shape.queries>(dout, HeadRows<const T>(call.dout, term.unit), call.value_size, queries, begin,
                                 call.aligned);
-  if (tiles.more()) load_keys(tiles.step(), 0);
+  own.load_queries(begin, 0);
+  if (tiles.more()) {
+    own.load_piece(begin, tiles.step().begin, 1);
+    load_keys(tiles.step(), 0);
+  }
   copies_commit();
 
   const int warp_row = static_cast<int>(threadIdx.x / warp_threads) * 16, lane = threadIdx.x % warp_threads;
-  const std::int64_t row = lse_row(call, unit);
+  const std::int64_t row = lse_row(call, term.unit);
   float lse[2] = {INFINITY, INFINITY}, delta[2] = {0, 0};
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {
@@ -69,7 +81,7 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
     lse[upper] = call.lse[row + position] * log2_e;
     delta[upper] = call.delta[row + position];
   }
-  float acc[Key / 8][4] = {};
+  float acc[Key / 8][4] = {}, of_term[Term::given ? Key / 8 : 1][4] = {}, span = 0;
   TwoIntervals intervals{};
   std::int32_t part = -1;
   const float scale = call.scale * log2_e;
@@ -82,18 +94,24 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
     copies_commit();
     if (now.part != part) {
       part = now.part;
-      intervals = intervals_of(Seen(call, unit, pass.part[part]), queries.set, begin + warp_row);
+      intervals = intervals_of(term.seen(part), term.queries, begin + warp_row);
     }
-    float s[tile_shape.keys / 8][4], dp[tile_shape.keys / 8][4];
-    multiply_transposed<T, tile_shape.keys>(s, q, warp_row, k_of(stage));
+    float s[1][tile_shape.keys / 8][4], dp[tile_shape.keys / 8][4];
+    multiply_strips<T, tile_shape.keys>(s, q, warp_row, k_of(stage));
+    if constexpr (Term::given) own.add_scores(s, 0, warp_row, begin, now.begin);
     multiply_transposed<T, tile_shape.keys>(dp, dout, warp_row, v_of(stage));
-    to_score_gradients(s, dp, scale, lse, delta, now.masked, intervals, now.begin);
+    if constexpr (Term::given)
+      span += own.to_gradients(s[0], dp, lse, delta, now.masked, intervals, warp_row, begin, now.begin);
+    else
+      to_score_gradients(s[0], dp, scale, lse, delta, now.masked, intervals, now.begin);
     multiply_probabilities<T, tile_shape.keys>(acc, dp, k_of(stage));
+    if constexpr (Term::given) own.add_gradients(of_term, dp, begin, now.begin);
   }
 
   copies_wait<0>();
   __syncthreads();  // the stages are free: results are stored through them
-  const HeadRows<T> dq_rows(call.dq, unit);
+  if constexpr (Term::given) own.finish(acc, of_term, span);
+  const HeadRows<T> dq_rows(call.dq, term.unit);
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {
 #pragma unroll
@@ -102,26 +120,34 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
       acc[j][2 * upper + 1] *= call.scale;
     }
     const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
-    if (pass.adds && entry < queries.set.length)
+    if (term.adds() && entry < queries.set.length)
       add_row(acc, upper, dq_rows.at(queries.at(entry)), call.key_size, call.aligned);
   }
   store_rows(acc, Tile<T, Key>{stages + warp_row * Key}, dq_rows, call.key_size, queries, begin + warp_row,
              call.aligned);
 }
 
+template <class T, class Term>
+void launch_dq(const typename Term::Call& call, const Launch& launch) {
+  with_head_sizes(call.key_size, call.value_size, [&](auto sizes) {
+    constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
+    constexpr std::size_t bytes = shared_bytes<Term, T, key, value>();
+    allow_shared(dq_kernel<Term, T, key, value>, bytes);
+    run("attention dq", dq_kernel<Term, T, key, value>,
+        {Term::grid(call, Side::queries, tile_shape.queries), block_threads, bytes}, launch, call);
+  });
+}
+
 }  // namespace
 
 template <class T>
-void dq(const Call& call, const Launch& launch) {
-  with_head_sizes(call, [&](auto sizes) {
-    constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
-    constexpr std::size_t bytes = shared_bytes<T, key, value>();
-    allow_shared(dq_kernel<T, key, value>, bytes);
-    run("attention dq", dq_kernel<T, key, value>,
-        {grid_of(call, tile_shape.queries, Side::queries), block_threads, bytes}, launch, call);
-  });
+void dq(const PlanCall& call, const Launch& launch) {
+  launch_dq<T, NoTerm>(call, launch);
 }
-template void dq<__nv_bfloat16>(const Call&, const Launch&);
-template void dq<__half>(const Call&, const Launch&);
+template <class T>
+void dq(const distance::PortableCall& call, const Launch& launch) {
+  launch_dq<T, DistanceTerm>(call, launch);
+}
+LONGSTRIDE_FOR_TERMS(dq)
 
 }  // namespace longstride::kernels::cuda::portable

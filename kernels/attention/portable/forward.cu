@@ -1,15 +1,22 @@
 // o and lse of a query tile: an online softmax over the key tiles of all parts of a pass.
 #include "kernels/attention/portable/products.cuh"
+#include "kernels/attention/term/distance_tiles.cuh"
+#include "kernels/attention/term/none.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
 namespace {
 
-constexpr TileShape tile_shape{64, 64};
+template <class Term, int Key, int Value>
+constexpr TileShape tile_shape{64 * Term::strips(Key, Value), 64};
 
-template <class T, int Key, int Value>
+template <class Term, class T, int Key, int Value>
+using Own = typename TilesOf<Term, T, Key, tile_shape<Term, Key, Value>.queries, 1, false>::Type;
+
+template <class Term, class T, int Key, int Value>
 constexpr std::size_t shared_bytes() {
-  return sizeof(T) * (tile_shape.queries * Key + 2 * tile_shape.keys * (Key + Value));
+  constexpr TileShape tile = tile_shape<Term, Key, Value>;
+  return sizeof(T) * (tile.queries * Key + 2 * tile.keys * (Key + Value) + Own<Term, T, Key, Value>::elements);
 }
 
 // A lane's state of the softmax of its two rows, with scores in base 2.
@@ -17,9 +24,10 @@ struct Softmax {
   float top[2] = {-INFINITY, -INFINITY};  // largest score
   float sum[2] = {0, 0};                  // this lane's share of the denominator, relative to top
 
-  // Turns scores into probabilities relative to the largest so far, and rescales `acc` to it.
-  template <int Scores, int Values>
-  __device__ void add(float (&s)[Scores][4], float (&acc)[Values][4]) {
+  // Turns scores into probabilities relative to the largest so far, and rescales `acc` to it. weigh(j, e) is what the
+  // exponential of an element is multiplied by.
+  template <int Scores, int Values, class F>
+  __device__ void add(float (&s)[Scores][4], float (&acc)[Values][4], F&& weigh) {
 #pragma unroll
     for (int upper = 0; upper < 2; ++upper) {
       float largest = top[upper];
@@ -34,7 +42,7 @@ struct Softmax {
 #pragma unroll
       for (int j = 0; j < Scores; ++j)
 #pragma unroll
-        for (int e = 2 * upper; e < 2 * upper + 2; ++e) share += s[j][e] = exp2_approx(s[j][e] - base);
+        for (int e = 2 * upper; e < 2 * upper + 2; ++e) share += s[j][e] = weigh(j, e) * exp2_approx(s[j][e] - base);
       sum[upper] = sum[upper] * shrink + share;
 #pragma unroll
       for (int j = 0; j < Values; ++j)
@@ -58,49 +66,56 @@ __device__ inline void scale_scores(float (&s)[Scores][4], float scale, bool mas
     }
 }
 
-template <class T, int Key, int Value>
-__global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_constant__ Call call) {
-  const PassArgs& pass = pass_of(call.group);
-  const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, tile_shape.queries), pass, true);
-  if (unit.tile < 0) return;
-  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.n_q));
-  const std::int32_t begin = unit.tile * tile_shape.queries;
-  if (begin >= queries.set.length) return;
-  KeyTiles tiles(call, unit, queries.set, tile_shape);
-  if (pass.adds && !tiles.more()) return;
+template <class Term, class T, int Key, int Value>
+__global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_constant__ typename Term::Call call) {
+  constexpr TileShape tile = tile_shape<Term, Key, Value>;
+  constexpr int strips = tile.queries / 64;
+  const Term term(call, Side::queries, tile.queries);
+  const std::int32_t begin = term.unit.tile * tile.queries;
+  if (begin < 0 || begin >= term.queries.length) return;
+  const EntryPositions queries(term.queries);
+  KeyTiles<Term> tiles(term, tile);
+  if (term.adds() && !tiles.more()) return;
 
   extern __shared__ __align__(128) unsigned char shared[];
   const Tile<T, Key> q{reinterpret_cast<T*>(shared)};
-  T* const stages = q.data + tile_shape.queries * Key;
-  const auto k_of = [&](int stage) { return Tile<T, Key>{stages + stage * tile_shape.keys * (Key + Value)}; };
-  const auto v_of = [&](int stage) { return Tile<T, Value>{k_of(stage).data + tile_shape.keys * Key}; };
-  const HeadRows<const T> k_rows(call.k, unit), v_rows(call.v, unit);
+  T* const stages = q.data + tile.queries * Key;
+  const auto k_of = [&](int stage) { return Tile<T, Key>{stages + stage * tile.keys * (Key + Value)}; };
+  const auto v_of = [&](int stage) { return Tile<T, Value>{k_of(stage).data + tile.keys * Key}; };
+  const Own<Term, T, Key, Value> own(term, stages + 2 * tile.keys * (Key + Value));
+  const HeadRows<const T> k_rows(call.k, term.unit), v_rows(call.v, term.unit);
   const auto load_keys = [&](const Step& step, int stage) {
-    const EntryPositions keys(rows_within(pass.part[step.part].keys, unit.residue, call.n_k));
-    load_tile<tile_shape.keys>(k_of(stage), k_rows, call.key_size, keys, step.begin, call.aligned);
-    load_tile<tile_shape.keys>(v_of(stage), v_rows, call.value_size, keys, step.begin, call.aligned);
+    const EntryPositions keys(term.seen(step.part).keys);
+    load_tile<tile.keys>(k_of(stage), k_rows, call.key_size, keys, step.begin, call.aligned);
+    load_tile<tile.keys>(v_of(stage), v_rows, call.value_size, keys, step.begin, call.aligned);
+    own.load_piece(begin, step.begin, 0);
   };
-  load_tile<tile_shape.queries>(q, HeadRows<const T>(call.q, unit), call.key_size, queries, begin, call.aligned);
-  if (tiles.more()) load_keys(tiles.step(), 0);
+  load_tile<tile.queries>(q, HeadRows<const T>(call.q, term.unit), call.key_size, queries, begin, call.aligned);
+  own.load_queries(begin, 0);
+  if (tiles.more()) {
+    for (int u = 1; u <= strips; ++u) own.load_piece(begin, tiles.step().begin, u);
+    load_keys(tiles.step(), 0);
+  }
   copies_commit();
 
-  const int warp_row = static_cast<int>(threadIdx.x / warp_threads) * 16, lane = threadIdx.x % warp_threads;
-  const HeadRows<T> o_rows(call.o, unit);
-  float* const lse = call.lse + lse_row(call, unit);
-  float acc[Value / 8][4] = {};
-  Softmax softmax;
-  if (pass.adds) {  // resumes from a softmax whose largest score is lse and whose sum is 1
+  const int warp_row = static_cast<int>(threadIdx.x / warp_threads) * 16 * strips, lane = threadIdx.x % warp_threads;
+  const HeadRows<T> o_rows(call.o, term.unit);
+  float* const lse = call.lse + lse_row(call, term.unit);
+  float acc[strips][Value / 8][4] = {};
+  Softmax softmax[strips];
+  if (term.adds()) {  // resumes from a softmax whose largest score is lse and whose sum is 1
 #pragma unroll
-    for (int upper = 0; upper < 2; ++upper) {
+    for (int upper = 0; upper < 2 * strips; ++upper) {
       const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
       if (entry >= queries.set.length) continue;
       const std::int32_t position = queries.at(entry);
-      softmax.top[upper] = lse[position] * log2_e;
-      softmax.sum[upper] = lane % 4 == 0 && softmax.top[upper] > -INFINITY ? 1.0f : 0.0f;
-      add_row(acc, upper, o_rows.at(position), call.value_size, call.aligned);
+      Softmax& of_strip = softmax[upper / 2];
+      of_strip.top[upper % 2] = lse[position] * log2_e;
+      of_strip.sum[upper % 2] = lane % 4 == 0 && of_strip.top[upper % 2] > -INFINITY ? 1.0f : 0.0f;
+      add_row(acc[upper / 2], upper % 2, o_rows.at(position), call.value_size, call.aligned);
     }
   }
-  TwoIntervals intervals{};
+  TwoIntervals intervals[strips] = {};
   std::int32_t part = -1;
   const float scale = call.scale * log2_e;
   for (int stage = 0; tiles.more(); stage ^= 1) {
@@ -112,49 +127,79 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
     copies_commit();
     if (now.part != part) {
       part = now.part;
-      intervals = intervals_of(Seen(call, unit, pass.part[part]), queries.set, begin + warp_row);
+#pragma unroll
+      for (int u = 0; u < strips; ++u)
+        intervals[u] = intervals_of(term.seen(part), term.queries, begin + warp_row + 16 * u);
     }
-    float s[tile_shape.keys / 8][4];
-    multiply_transposed<T, tile_shape.keys>(s, q, warp_row, k_of(stage));
-    scale_scores(s, scale, now.masked, intervals, now.begin);
-    softmax.add(s, acc);
-    multiply_probabilities<T, tile_shape.keys>(acc, s, v_of(stage));
+    float s[strips][tile.keys / 8][4];
+    if constexpr (Term::given) {
+      const auto pairs = own.pairs(begin, now.begin);
+      if (own.unseen(pairs, warp_row)) continue;
+      multiply_strips<T, tile.keys>(s, q, warp_row, k_of(stage));
+      own.add_scores(s, 0, warp_row, begin, now.begin);
+#pragma unroll
+      for (int u = 0; u < strips; ++u) {
+        const int row = warp_row + 16 * u;
+        scale_scores(s[u], scale, now.masked, intervals[u], now.begin);
+        softmax[u].add(s[u], acc[u], [&](int j, int e) { return pairs.weight(term.head, row, j, e); });
+        own.drop(s[u], begin + row, now.begin);
+      }
+    } else {
+      multiply_strips<T, tile.keys>(s, q, warp_row, k_of(stage));
+#pragma unroll
+      for (int u = 0; u < strips; ++u) {
+        scale_scores(s[u], scale, now.masked, intervals[u], now.begin);
+        softmax[u].add(s[u], acc[u], [](int, int) { return 1.0f; });
+      }
+    }
+    multiply_probability_strips<T, tile.keys>(acc, s, v_of(stage));
   }
 
   copies_wait<0>();
   __syncthreads();  // the stages are free: results are stored through them
 #pragma unroll
-  for (int upper = 0; upper < 2; ++upper) {
-    float sum = softmax.sum[upper];
+  for (int upper = 0; upper < 2 * strips; ++upper) {
+    const Softmax& of_strip = softmax[upper / 2];
+    float sum = of_strip.sum[upper % 2];
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
     const float share = sum > 0 ? 1 / sum : 0.0f;
 #pragma unroll
     for (int j = 0; j < Value / 8; ++j) {
-      acc[j][2 * upper] *= share;
-      acc[j][2 * upper + 1] *= share;
+      acc[upper / 2][j][upper % 2 * 2] *= share;
+      acc[upper / 2][j][upper % 2 * 2 + 1] *= share;
     }
     const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
     if (lane % 4 == 0 && entry < queries.set.length)
-      lse[queries.at(entry)] = sum > 0 ? (softmax.top[upper] + log2f(sum)) * ln_2 : -INFINITY;
+      lse[queries.at(entry)] = sum > 0 ? (of_strip.top[upper % 2] + log2f(sum)) * ln_2 : -INFINITY;
   }
-  store_rows(acc, Tile<T, Value>{stages + warp_row * Value}, o_rows, call.value_size, queries, begin + warp_row,
-             call.aligned);
+#pragma unroll
+  for (int u = 0; u < strips; ++u)
+    store_rows(acc[u], Tile<T, Value>{stages + (warp_row + 16 * u) * Value}, o_rows, call.value_size, queries,
+               begin + warp_row + 16 * u, call.aligned);
+}
+
+template <class T, class Term>
+void launch_forward(const typename Term::Call& call, const Launch& launch) {
+  with_head_sizes(call.key_size, call.value_size, [&](auto sizes) {
+    constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
+    constexpr std::size_t bytes = shared_bytes<Term, T, key, value>();
+    allow_shared(forward_kernel<Term, T, key, value>, bytes);
+    run("attention forward", forward_kernel<Term, T, key, value>,
+        {Term::grid(call, Side::queries, tile_shape<Term, key, value>.queries), block_threads, bytes}, launch, call);
+  });
 }
 
 }  // namespace
 
 template <class T>
-void forward(const Call& call, const Launch& launch) {
-  with_head_sizes(call, [&](auto sizes) {
-    constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
-    constexpr std::size_t bytes = shared_bytes<T, key, value>();
-    allow_shared(forward_kernel<T, key, value>, bytes);
-    run("attention forward", forward_kernel<T, key, value>,
-        {grid_of(call, tile_shape.queries, Side::queries), block_threads, bytes}, launch, call);
-  });
+void forward(const PlanCall& call, const Launch& launch) {
+  launch_forward<T, NoTerm>(call, launch);
 }
-template void forward<__nv_bfloat16>(const Call&, const Launch&);
-template void forward<__half>(const Call&, const Launch&);
+template <class T>
+void forward(const distance::PortableCall& call, const Launch& launch) {
+  launch_forward<T, DistanceTerm>(call, launch);
+}
+LONGSTRIDE_FOR_TERMS(forward)
 
 }  // namespace longstride::kernels::cuda::portable

@@ -19,11 +19,9 @@ inline constexpr std::int64_t most_columns = 128;
 // A pass (dkdv: one part of a pass) of some heads, passed to kernels by value. Tiles follow from it by closed form
 // (tile_span.h); nothing is copied to the device.
 struct PassArgs {
-  // A window, and summary rows and the column of summary_inclusive, each behind it and ahead of it.
-  static constexpr int most_parts = 5;
   RowSet queries;  // those of class 0
   std::int32_t classes = 0, parts = 0;
-  Part part[most_parts];
+  Part part[most_parts_of_pass];
   bool adds = false;  // to the results of earlier launches
 };
 struct PassGroup {
@@ -63,6 +61,7 @@ struct Bounds {
   }
 };
 
+// What every call has, whatever its term (kernels/attention/term).
 struct Call {
   HeadMatrix q, k, v, o, dout, dq, dk, dv;
   float* lse = nullptr;
@@ -72,16 +71,18 @@ struct Call {
   std::int32_t key_size = 0, value_size = 0, heads = 0, batch = 0;
   Bounds bounds;
   bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long
+};
+struct PlanCall : Call {
   PassGroup group;
 };
 
 // One launch each. T is __nv_bfloat16, __half or float.
 template <class T>
-void forward(const Call&, const Launch&);
+void forward(const PlanCall&, const Launch&);
 template <class T>
-void dq(const Call&, const Launch&);
+void dq(const PlanCall&, const Launch&);
 template <class T>
-void dkdv(const Call&, const Launch&);
+void dkdv(const PlanCall&, const Launch&);
 
 void attention(const AttentionArgs&, const Launch&);
 // delta as in sm90/attention_sm90.h; rows of dk and dv that are not keys of any part are already zero.

@@ -49,7 +49,7 @@ PassArgs pass_of(const AttentionPlan& plan, const HeadLaunch& numbered) {
   pass.classes = numbered.pass->classes;
   pass.parts = numbered.parts;
   pass.adds = numbered.adds;
-  if (numbered.parts > PassArgs::most_parts)
+  if (numbered.parts > most_parts_of_pass)
     throw std::logic_error("a pass of " + std::to_string(numbered.parts) + " parts");
   for (std::int32_t p = 0; p < numbered.parts; ++p)
     pass.part[p] = plan.parts[static_cast<std::size_t>(numbered.first_part + p)];
@@ -60,7 +60,7 @@ PassArgs pass_of(const AttentionPlan& plan, const HeadLaunch& numbered) {
 // Calls launch() for every pass (or part) number that some head has, with call.group set to the heads that have it, as
 // many at a time as fit. Heads with the same geometry name the same passes.
 template <class Choose, class F>
-void each_group(const AttentionPlan& plan, Call& call, Choose&& choose, F&& launch) {
+void each_group(const AttentionPlan& plan, PlanCall& call, Choose&& choose, F&& launch) {
   const auto heads = static_cast<std::int64_t>(plan.heads.size());
   for (std::int32_t number = 0, found = 1; found > 0; ++number) {
     found = 0;
@@ -100,8 +100,8 @@ bool rows_on_16_bytes(const Tensor& v) {
 }
 
 template <class Args>
-Call call_of(const Args& args, std::initializer_list<const Tensor*> matrices) {
-  Call call;
+PlanCall call_of(const Args& args, std::initializer_list<const Tensor*> matrices) {
+  PlanCall call;
   call.q = HeadMatrix(args.q);
   call.k = HeadMatrix(args.k);
   call.v = HeadMatrix(args.v);
@@ -111,7 +111,7 @@ Call call_of(const Args& args, std::initializer_list<const Tensor*> matrices) {
   call.batch = static_cast<std::int32_t>(args.q.size(0));
   call.n_q = static_cast<std::int32_t>(args.q.size(1));
   call.n_k = static_cast<std::int32_t>(args.k.size(1));
-  if constexpr (requires { args.bounds; }) call.bounds = Bounds(args.bounds);
+  call.bounds = Bounds(args.bounds);
   call.heads = static_cast<std::int32_t>(args.q.size(2));
   call.key_size = static_cast<std::int32_t>(args.q.size(3));
   call.value_size = static_cast<std::int32_t>(args.v.size(3));
@@ -125,14 +125,14 @@ Call call_of(const Args& args, std::initializer_list<const Tensor*> matrices) {
 }  // namespace
 
 void attention(const AttentionArgs& args, const Launch& launch) {
-  Call call = call_of(args, {&args.q, &args.k, &args.v, &args.o});
+  PlanCall call = call_of(args, {&args.q, &args.k, &args.v, &args.o});
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     each_group(*args.plan, call, numbered_pass, [&] { forward<decltype(zero)>(call, launch); });
   });
 }
 
 void attention_backward(const AttentionBackwardArgs& args, const float* delta, const Launch& launch) {
-  Call call = call_of(args, {&args.q, &args.k, &args.v, &args.dout, &args.dq, &args.dk, &args.dv});
+  PlanCall call = call_of(args, {&args.q, &args.k, &args.v, &args.dout, &args.dq, &args.dk, &args.dv});
   call.dout = HeadMatrix(args.dout);
   call.dq = HeadMatrix(args.dq);
   call.dk = HeadMatrix(args.dk);

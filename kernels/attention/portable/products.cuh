@@ -1,6 +1,7 @@
 // 16-bit tiles in shared memory and their products by mma.sync m16n8k16, f32 accumulation.
 //
-// A warp's product has 16 rows. Accumulator `d[j][4]` covers columns [8 j, 8 j + 8), in the layout of fragment.cuh.
+// A warp's product has one or two strips of 16 rows, which share what they read. Accumulator `d[j][4]` covers columns
+// [8 j, 8 j + 8), in the layout of fragment.cuh.
 #pragma once
 #include <cstdint>
 
@@ -25,46 +26,70 @@ struct Tile {
   }
 };
 
-// d (16 x N) = a (16 rows of a tile from `row`, Columns long) b^T (N rows of Columns).
-template <class T, int N, int Columns>
-__device__ inline void multiply_transposed(float (&d)[N / 8][4], Tile<T, Columns> a, int row, Tile<T, Columns> b) {
-  const int lane = static_cast<int>(threadIdx.x % warp_threads);
+// d[u] (16 x N) = rows [row + 16 u, +16) of a times b^T (N rows).
+template <class T, int N, int Columns, int Strips>
+__device__ inline void multiply_strips(float (&d)[Strips][N / 8][4], Tile<T, Columns> a, int row, Tile<T, Columns> b) {
+  const int lane = this_lane();
 #pragma unroll
-  for (int j = 0; j < N / 8; ++j)
+  for (int u = 0; u < Strips; ++u)
 #pragma unroll
-    for (int e = 0; e < 4; ++e) d[j][e] = 0;
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) d[u][j][e] = 0;
 #pragma unroll
   for (int k = 0; k < Columns / 16; ++k) {
-    std::uint32_t left[4];
-    load_matrices(left, a.chunk(row + lane % 16, 2 * k + lane / 16));
+    std::uint32_t left[Strips][4];
+#pragma unroll
+    for (int u = 0; u < Strips; ++u) load_matrices(left[u], a.chunk(row + 16 * u + lane % 16, 2 * k + lane / 16));
 #pragma unroll
     for (int j = 0; j < N / 16; ++j) {
       std::uint32_t right[4];
       load_matrices(right, b.chunk(16 * j + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
-      multiply_add<T>(d[2 * j], left, right[0], right[1]);
-      multiply_add<T>(d[2 * j + 1], left, right[2], right[3]);
+#pragma unroll
+      for (int u = 0; u < Strips; ++u) {
+        multiply_add<T>(d[u][2 * j], left[u], right[0], right[1]);
+        multiply_add<T>(d[u][2 * j + 1], left[u], right[2], right[3]);
+      }
     }
   }
 }
 
-// d (16 x Columns) += p (16 x K, an accumulator, rounded to T) b (K rows of Columns).
-template <class T, int K, int Columns>
-__device__ inline void multiply_probabilities(float (&d)[Columns / 8][4], const float (&p)[K / 8][4],
-                                              Tile<T, Columns> b) {
-  const int lane = static_cast<int>(threadIdx.x % warp_threads);
+// d[u] (16 x Columns) += p[u] (16 x K, rounded to T) b (K rows).
+template <class T, int K, int Columns, int Strips>
+__device__ inline void multiply_probability_strips(float (&d)[Strips][Columns / 8][4],
+                                                   const float (&p)[Strips][K / 8][4], Tile<T, Columns> b) {
+  const int lane = this_lane();
 #pragma unroll
   for (int k = 0; k < K / 16; ++k) {
-    const std::uint32_t left[4] = {pack<T>(p[2 * k][0], p[2 * k][1]), pack<T>(p[2 * k][2], p[2 * k][3]),
-                                   pack<T>(p[2 * k + 1][0], p[2 * k + 1][1]),
-                                   pack<T>(p[2 * k + 1][2], p[2 * k + 1][3])};
+    std::uint32_t left[Strips][4];
+#pragma unroll
+    for (int u = 0; u < Strips; ++u)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        left[u][i] = pack<T>(p[u][2 * k + i / 2][i % 2 * 2], p[u][2 * k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
     for (int j = 0; j < Columns / 16; ++j) {
       std::uint32_t right[4];
       load_matrices_transposed(right, b.chunk(16 * k + lane % 16, 2 * j + lane / 16));
-      multiply_add<T>(d[2 * j], left, right[0], right[1]);
-      multiply_add<T>(d[2 * j + 1], left, right[2], right[3]);
+#pragma unroll
+      for (int u = 0; u < Strips; ++u) {
+        multiply_add<T>(d[u][2 * j], left[u], right[0], right[1]);
+        multiply_add<T>(d[u][2 * j + 1], left[u], right[2], right[3]);
+      }
     }
   }
+}
+
+// The same of one strip.
+template <class T, int N, int Columns>
+__device__ inline void multiply_transposed(float (&d)[N / 8][4], Tile<T, Columns> a, int row, Tile<T, Columns> b) {
+  multiply_strips<T, N>(reinterpret_cast<float(&)[1][N / 8][4]>(d), a, row, b);
+}
+template <class T, int K, int Columns>
+__device__ inline void multiply_probabilities(float (&d)[Columns / 8][4], const float (&p)[K / 8][4],
+                                              Tile<T, Columns> b) {
+  multiply_probability_strips<T, K>(reinterpret_cast<float(&)[1][Columns / 8][4]>(d),
+                                    reinterpret_cast<const float(&)[1][K / 8][4]>(p), b);
 }
 
 // Loads Count rows of a row set from entry `begin`; zeros beyond its end and beyond the rows' `size`. Called by the
@@ -144,6 +169,7 @@ __device__ inline void store_rows(const float (&d)[Columns / 8][4], Tile<T, Colu
 struct TwoIntervals {
   std::int32_t low[2], high[2];
 };
+template <class Seen>
 __device__ inline TwoIntervals intervals_of(const Seen& seen, const RowSet& queries, std::int32_t first_row) {
   const int lane = static_cast<int>(threadIdx.x % warp_threads);
   const std::int32_t entry = first_row + lane / 4 + lane % 2 * 8;  // the lanes of a row share the work
@@ -164,15 +190,22 @@ struct HeadSizes {
   static constexpr int key = Key, value = Value;
 };
 template <class F>
-void with_head_sizes(const Call& call, F&& f) {
-  if (call.key_size <= 32 && call.value_size <= 32)
+void with_head_sizes(std::int32_t key_size, std::int32_t value_size, F&& f) {
+  if (key_size <= 32 && value_size <= 32)
     f(HeadSizes<32, 32>{});
-  else if (call.key_size <= 64 && call.value_size <= 64)
+  else if (key_size <= 64 && value_size <= 64)
     f(HeadSizes<64, 64>{});
-  else if (call.key_size <= 64)
+  else if (key_size <= 64)
     f(HeadSizes<64, 128>{});
   else
     f(HeadSizes<128, 128>{});
 }
+
+// Instantiates a launch for every type and term.
+#define LONGSTRIDE_FOR_TERMS(name)                                                 \
+  template void name<__nv_bfloat16>(const PlanCall&, const Launch&);               \
+  template void name<__half>(const PlanCall&, const Launch&);                      \
+  template void name<__nv_bfloat16>(const distance::PortableCall&, const Launch&); \
+  template void name<__half>(const distance::PortableCall&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::portable

@@ -2,7 +2,7 @@
 //
 // Tiles have 32 rows on both sides. In scores, a warp has eight rows and a lane one column; in products with the
 // scores, which pass through shared memory, a lane has every 32nd column of the rows' size.
-#include "kernels/attention/portable/tiles.cuh"
+#include "kernels/attention/term/none.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -98,6 +98,7 @@ __device__ inline float warp_sum(float x) {
 }
 
 // The intervals of this warp's rows, one per lane.
+template <class Seen>
 __device__ inline Interval own_interval(const Seen& seen, const RowSet& queries, std::int32_t begin) {
   const std::int32_t entry = begin + first_row_of() + lane_of() % warp_rows;
   return entry < queries.length ? seen.interval(queries.position(entry)) : Interval{};
@@ -108,15 +109,14 @@ __device__ inline bool holds(const Interval& own, int r, std::int32_t key) {
   return key >= first && key < last;
 }
 
-__global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid_constant__ Call call) {
-  const PassArgs& pass = pass_of(call.group);
-  const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, rows), pass, true);
-  if (unit.tile < 0) return;
-  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.n_q));
+__global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid_constant__ PlanCall call) {
+  const NoTerm term(call, Side::queries, rows);
+  const WorkUnit& unit = term.unit;
   const std::int32_t begin = unit.tile * rows;
-  if (begin >= queries.set.length) return;
-  KeyTiles tiles(call, unit, queries.set, tile_shape);
-  if (pass.adds && !tiles.more()) return;
+  if (begin < 0 || begin >= term.queries.length) return;
+  const EntryPositions queries(term.queries);
+  KeyTiles<NoTerm> tiles(term, tile_shape);
+  if (term.adds() && !tiles.more()) return;
 
   extern __shared__ __align__(16) float floats[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
@@ -132,7 +132,7 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   for (int r = 0; r < warp_rows; ++r) {
     const std::int32_t entry = begin + first_row_of() + r;
     top[r] = -INFINITY;
-    if (pass.adds && entry < queries.set.length) {
+    if (term.adds() && entry < queries.set.length) {
       const std::int32_t position = queries.at(entry);
       top[r] = lse[position];
 #pragma unroll
@@ -145,7 +145,7 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   }
   for (; tiles.more(); tiles.advance()) {
     const Step now = tiles.step();
-    const Seen seen(call, unit, pass.part[now.part]);
+    const auto seen = term.seen(now.part);
     const EntryPositions keys(seen.keys);
     __syncthreads();
     load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, now.begin);
@@ -180,15 +180,14 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   store_rows(acc, o_rows, call.value_size, queries, begin, 1.0f, false);
 }
 
-__global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_constant__ Call call) {
-  const PassArgs& pass = pass_of(call.group);
-  const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, rows), pass, true);
-  if (unit.tile < 0) return;
-  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.n_q));
+__global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_constant__ PlanCall call) {
+  const NoTerm term(call, Side::queries, rows);
+  const WorkUnit& unit = term.unit;
   const std::int32_t begin = unit.tile * rows;
-  if (begin >= queries.set.length) return;
-  KeyTiles tiles(call, unit, queries.set, tile_shape);
-  if (pass.adds && !tiles.more()) return;
+  if (begin < 0 || begin >= term.queries.length) return;
+  const EntryPositions queries(term.queries);
+  KeyTiles<NoTerm> tiles(term, tile_shape);
+  if (term.adds() && !tiles.more()) return;
 
   extern __shared__ __align__(16) float floats[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
@@ -209,7 +208,7 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
   Accumulator acc = {};
   for (; tiles.more(); tiles.advance()) {
     const Step now = tiles.step();
-    const Seen seen(call, unit, pass.part[now.part]);
+    const auto seen = term.seen(now.part);
     const EntryPositions keys(seen.keys);
     __syncthreads();
     load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, now.begin);
@@ -227,21 +226,19 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
     spread(p, s);
     add_product(acc, p, k, call.key_size);
   }
-  store_rows(acc, HeadRows<float>(call.dq, unit), call.key_size, queries, begin, call.scale, pass.adds);
+  store_rows(acc, HeadRows<float>(call.dq, unit), call.key_size, queries, begin, call.scale, term.adds());
 }
 
-__global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_constant__ Call call) {
-  const PassArgs& pass = pass_of(call.group);
-  const Part& part = pass.part[0];
-  const WorkUnit unit = unit_of(call.group, tiles_in(part.keys.length, rows), pass, false);
-  const EntryPositions queries(rows_within(pass.queries, unit.residue, call.n_q));
-  const Seen seen(call, unit, part);
-  const EntryPositions keys(seen.keys);
+__global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_constant__ PlanCall call) {
+  const NoTerm term(call, Side::keys, rows);
+  const WorkUnit& unit = term.unit;
+  const NoTerm::Seen seen = term.seen(0);
+  const EntryPositions queries(term.queries), keys(seen.keys);
   const std::int32_t begin = unit.tile * rows;
   if (begin >= keys.set.length) return;
   __shared__ std::int32_t found[4];
   const TileSpan span = query_tiles_by_block(seen, queries.set, tile_shape, unit.tile, found);
-  if (pass.adds && span.begin >= span.end) return;
+  if (term.adds() && span.begin >= span.end) return;
 
   extern __shared__ __align__(16) float floats[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
@@ -279,8 +276,8 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
     spread(p, dp);
     add_product(dk, p, q, call.key_size);
   }
-  store_rows(dk, HeadRows<float>(call.dk, unit), call.key_size, keys, begin, call.scale, pass.adds);
-  store_rows(dv, HeadRows<float>(call.dv, unit), call.value_size, keys, begin, 1.0f, pass.adds);
+  store_rows(dk, HeadRows<float>(call.dk, unit), call.key_size, keys, begin, call.scale, term.adds());
+  store_rows(dv, HeadRows<float>(call.dv, unit), call.value_size, keys, begin, 1.0f, term.adds());
 }
 
 // Tiles of key size, of value size, and the scores.
@@ -290,23 +287,24 @@ std::size_t shared_bytes(const Call& call, int key_tiles, int value_tiles) {
 }
 
 template <class Kernel>
-void run_f32(const char* name, Kernel kernel, const Call& call, Side side, std::size_t bytes, const Launch& launch) {
+void run_f32(const char* name, Kernel kernel, const PlanCall& call, Side side, std::size_t bytes,
+             const Launch& launch) {
   allow_shared(kernel, bytes);
-  run(name, kernel, {grid_of(call, rows, side), block_threads, bytes}, launch, call);
+  run(name, kernel, {NoTerm::grid(call, side, rows), block_threads, bytes}, launch, call);
 }
 
 }  // namespace
 
 template <>
-void forward<float>(const Call& call, const Launch& launch) {
+void forward<float>(const PlanCall& call, const Launch& launch) {
   run_f32("attention forward", forward_f32_kernel, call, Side::queries, shared_bytes(call, 2, 1), launch);
 }
 template <>
-void dq<float>(const Call& call, const Launch& launch) {
+void dq<float>(const PlanCall& call, const Launch& launch) {
   run_f32("attention dq", dq_f32_kernel, call, Side::queries, shared_bytes(call, 2, 2), launch);
 }
 template <>
-void dkdv<float>(const Call& call, const Launch& launch) {
+void dkdv<float>(const PlanCall& call, const Launch& launch) {
   run_f32("attention dkdv", dkdv_f32_kernel, call, Side::keys, shared_bytes(call, 2, 2), launch);
 }
 

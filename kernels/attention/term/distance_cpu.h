@@ -72,6 +72,7 @@ class DistanceTerm {
         n_k_(static_cast<std::int32_t>(s.k.size(1))),
         sequence_(static_cast<std::int32_t>(sequence)),
         head_(static_cast<std::int32_t>(head)),
+        bounds_(bounds_of(s.bounds, sequence, head)),
         scale_(static_cast<T>(s.scale)),
         span_slope_(static_cast<T>(s.longest_span / std::max(s.ramp, 1e-30))) {
     if (s.table.given()) {
@@ -109,7 +110,7 @@ class DistanceTerm {
   Interval interval(std::int32_t query) const {
     const std::int32_t entry = (query + n_k_ - n_q_ - class_.first) / step_;
     const std::int32_t begin = std::max(class_.first_key, entry - reach_.end + 1);
-    return {begin, std::max(begin, entry - reach_.begin + 1)};
+    return bounds_.clamp({begin, std::max(begin, entry - reach_.begin + 1)}, keys(), query);
   }
   TileRuns key_runs(std::int32_t tile, TileShape shape) const {
     const RowSet set = queries();
@@ -261,6 +262,7 @@ class DistanceTerm {
   std::int64_t size_, table_stride_ = 0;
   const T *table_ = nullptr, *content_bias_ = nullptr, *position_bias_ = nullptr;
   std::int32_t distances_ = 0, step_ = 1, n_q_, n_k_, first_key_ = 0, sequence_, head_;
+  BoundsOfHead bounds_;
   T scale_, span_slope_;
   Reach reach_;
   ResidueClass class_{};

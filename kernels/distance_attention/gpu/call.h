@@ -42,6 +42,19 @@ struct Call {
   LONGSTRIDE_HOST_DEVICE std::int32_t pieces() const { return bands + 1; }
 };
 
+// The same for the portable kernels (kernels/attention/portable), with bounds. Their q is `content`.
+struct PortableCall : portable::Call {
+  distance::Call of;
+
+  PortableCall(const distance::Call& c, const portable::Bounds& clamp) : of(c) {
+    q = c.content, k = c.k, v = c.v, o = c.o, dout = c.dout, dq = c.dq, dk = c.dk, dv = c.dv;
+    lse = c.lse, delta = c.delta, scale = c.scale;
+    n_q = c.n_q, n_k = c.n_k, key_size = c.size, value_size = c.value_size, heads = c.heads, batch = c.batch;
+    bounds = clamp;
+    aligned = c.aligned;
+  }
+};
+
 // Queries of a class in tiles, from the entry at or just before its first query, so that the distance between a tile of
 // queries and a tile of keys is the same in every class of a head.
 inline LONGSTRIDE_HOST_DEVICE std::int32_t origin_of(std::int32_t n_q, std::int32_t n_k, std::int32_t step) {
@@ -73,31 +86,36 @@ inline LONGSTRIDE_HOST_DEVICE std::int32_t bands_of(std::int32_t reach) {
 }
 
 // The kernels; T is __nv_bfloat16, __half or float. Products by tensor cores are for the 16-bit types and require
-// `aligned`.
+// `aligned`; forward, dq and dkdv are in kernels/attention/portable.
 template <class T>
 void biased_queries(const Call&, const Launch&);
 template <class T>
 void query_delta(const Call&, float* delta, const Launch&);
 template <class T>
-void forward(const Call&, const Launch&);
-template <class T>
-void dq(const Call&, const Launch&);
-template <class T>
-void dkdv(const Call&, const Launch&);
-template <class T>
-void dtable(const Call&, const Launch&);
+void dtable(const PortableCall&, const Launch&);
 // The same for any type and alignment, in plain multiply-adds.
 template <class T>
-void plain_forward(const Call&, const Launch&);
+void plain_forward(const PortableCall&, const Launch&);
 template <class T>
-void plain_dq(const Call&, const Launch&);
+void plain_dq(const PortableCall&, const Launch&);
 template <class T>
-void plain_dkdv(const Call&, const Launch&);
+void plain_dkdv(const PortableCall&, const Launch&);
 template <class T>
-void plain_dtable(const Call&, const Launch&);
+void plain_dtable(const PortableCall&, const Launch&);
 
 // Adds bias_sums and table_sums to the gradients that are given.
 void add_bias_sums(const Call&, float* dcontent_bias, float* dposition_bias, float* dspan, const Launch&);
 void add_table_sums(const Call&, const Tensor& dtable, const Launch&);
 
 }  // namespace longstride::kernels::cuda::distance
+
+namespace longstride::kernels::cuda::portable {
+
+template <class T>
+void forward(const distance::PortableCall&, const Launch&);
+template <class T>
+void dq(const distance::PortableCall&, const Launch&);
+template <class T>
+void dkdv(const distance::PortableCall&, const Launch&);
+
+}  // namespace longstride::kernels::cuda::portable

@@ -13,6 +13,7 @@ namespace {
 
 using distance::Call;
 using distance::HeadMatrix;
+using distance::PortableCall;
 using distance::ScratchPieces;
 
 bool on_16_bytes(const Tensor& v) {
@@ -73,28 +74,30 @@ bool takes_hopper(const DistanceScores& s, const Call& call) {
 }
 
 template <class T>
-void run_forward(const Call& call, bool hopper, const Launch& launch) {
+void run_forward(const DistanceScores& s, const Call& call, bool hopper, const Launch& launch) {
+  const PortableCall clamped(call, portable::Bounds(s.bounds));
   if constexpr (sizeof(T) == 2) {
     if (hopper) return distance::sm90::forward<T>(call, launch);
-    if (call.aligned) return distance::forward<T>(call, launch);
+    if (call.aligned) return portable::forward<T>(clamped, launch);
   }
-  distance::plain_forward<T>(call, launch);
+  distance::plain_forward<T>(clamped, launch);
 }
 
 template <class T>
-void run_backward(const Call& call, bool hopper, bool with_table, const Launch& launch) {
+void run_backward(const DistanceScores& s, const Call& call, bool hopper, bool with_table, const Launch& launch) {
+  const PortableCall clamped(call, portable::Bounds(s.bounds));
   if constexpr (sizeof(T) == 2) {
     if (hopper) return distance::sm90::backward<T>(call, launch);
     if (call.aligned) {
-      distance::dq<T>(call, launch);
-      distance::dkdv<T>(call, launch);
-      if (with_table) distance::dtable<T>(call, launch);
+      portable::dq<T>(clamped, launch);
+      portable::dkdv<T>(clamped, launch);
+      if (with_table) distance::dtable<T>(clamped, launch);
       return;
     }
   }
-  distance::plain_dq<T>(call, launch);
-  distance::plain_dkdv<T>(call, launch);
-  if (with_table) distance::plain_dtable<T>(call, launch);
+  distance::plain_dq<T>(clamped, launch);
+  distance::plain_dkdv<T>(clamped, launch);
+  if (with_table) distance::plain_dtable<T>(clamped, launch);
 }
 
 }  // namespace
@@ -111,7 +114,7 @@ void distance_attention(const DistanceAttentionArgs& args, const Launch& launch)
       call.content = call.position = call.q;  // the kernel adds the biases
     else
       distance::biased_queries<T>(call, launch);
-    run_forward<T>(call, hopper, launch);
+    run_forward<T>(args.scores, call, hopper, launch);
   });
 }
 
@@ -137,7 +140,7 @@ void distance_attention_backward(const DistanceAttentionBackwardArgs& args, cons
     using T = decltype(zero);
     distance::biased_queries<T>(call, launch);
     distance::query_delta<T>(call, pieces.delta, launch);
-    run_backward<T>(call, hopper, args.dtable.given(), launch);
+    run_backward<T>(args.scores, call, hopper, args.dtable.given(), launch);
   });
   distance::add_bias_sums(call, args.dcontent_bias.as<float>(), args.dposition_bias.as<float>(), args.dspan.as<float>(),
                           launch);

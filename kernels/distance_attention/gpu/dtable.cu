@@ -1,5 +1,6 @@
 // The gradient of T's rows of one band (call.h) of a head, over a chunk of the tiles of queries of all sequences: dS
 // along distances, transposed, times q + v.
+#include "kernels/attention/term/distance.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/distance_attention/gpu/probabilities.cuh"
 
@@ -40,6 +41,31 @@ __device__ inline void add_band_rows(float (&d)[Columns / 8][4], const T* skewed
   }
 }
 
+// A lane's two rows of a tile of queries.
+struct LaneRows {
+  float lse[2] = {INFINITY, INFINITY}, delta[2] = {0, 0};  // lse in base 2; infinity where there is no query: P = 0
+  portable::TwoIntervals seen{};
+
+  __device__ LaneRows(const PortableCall& whole, const Place& p) {
+    const portable::DistanceTerm::Seen keys(whole, p.head, p.in);
+#pragma unroll
+    for (int upper = 0; upper < 2; ++upper) {
+      const std::int32_t entry = entry_of(p, fragment_row(2 * upper));
+      if (!p.is_query(entry)) continue;
+      const std::int32_t i = p.query(whole.of, entry);
+      lse[upper] = whole.lse[p.head.row(whole.of, i)] * log2_e;
+      delta[upper] = whole.delta[p.head.row(whole.of, i)];
+      const Interval in = keys.interval(i);
+      seen.low[upper] = in.begin;
+      seen.high[upper] = in.end;
+    }
+  }
+  __device__ DrawnRows drawn(const Call& call, const Place& p) const {
+    return {call, p.head, [&](int r) { return p.is_query(entry_of(p, r)) ? p.query(call, entry_of(p, r)) : 0; }};
+  }
+  __device__ static std::int32_t entry_of(const Place& p, int r) { return p.first_query(p.tile) + warp_row() + r; }
+};
+
 // The units (sequence, query tile) of a chunk, those without a visible pair in the band left out.
 class Units {
  public:
@@ -70,7 +96,8 @@ class Units {
 };
 
 template <class T, int Key, int Value>
-__global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_constant__ PortableCall whole) {
+  const Call& call = whole.of;
   const auto band = static_cast<std::int32_t>(blockIdx.x), h = static_cast<std::int32_t>(blockIdx.y);
   const auto chunk = static_cast<std::int32_t>(blockIdx.z);
   const std::int32_t units = call.batch * call.query_tiles, per_chunk = (units + call.chunks - 1) / call.chunks;
@@ -91,8 +118,8 @@ __global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_cons
   };
   if (next.more()) {
     const Place p = next.place();
-    window.load(call, p.head, apart);
-    window.load(call, p.head, apart + 1);
+    window.load(call, p.head, p.head.origin, apart);
+    window.load(call, p.head, p.head.origin, apart + 1);
     load(p, 0);
   }
   copies_commit();
@@ -102,19 +129,22 @@ __global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_cons
   for (int stage = 0; next.more(); stage ^= 1) {
     const Place p = next.place();
     next.advance();
-    const LaneRows rows(call, p, p.tile, warp_row());
+    const LaneRows rows(whole, p);
     copies_wait<0>();
     __syncthreads();
     if (next.more()) load(next.place(), stage ^ 1);
     copies_commit();
     auto& now = shared.stage[stage];
     const Tile<T, Key> position{now.position};
-    const TilePairs pairs(p, p.tile, p.tile - apart);
+    const bool masked = TilePairs(p, p.tile, p.tile - apart).masked || whole.bounds.begin != nullptr;
+    const EntryPairs pairs(p.head, p.first_query(p.tile), (p.tile - apart) * tile_rows, tile_rows);
     float x[1][scores][4], dp[scores][4];
     multiply_transposed<T, tile_rows>(x[0], Tile<T, Key>{now.content}, warp_row(), Tile<T, Key>{now.k});
     add_distance_scores(x, position, warp_row(), window, apart);
     multiply_transposed<T, tile_rows>(dp, Tile<T, Value>{now.dout}, warp_row(), Tile<T, Value>{now.v});
-    to_score_gradients(call, p, rows, pairs, p.tile - apart, x[0], dp);
+    to_score_gradients(
+        call, p.head, p.in, pairs, warp_row(), [&] { return rows.drawn(call, p); }, rows.lse, rows.delta, masked,
+        rows.seen, x[0], dp);
     skewed.store(dp);
     __syncthreads();
 #pragma unroll
@@ -138,18 +168,19 @@ __global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_cons
 }  // namespace
 
 template <class T>
-void dtable(const Call& call, const Launch& launch) {
-  with_head_sizes(call, [&](auto sizes) {
+void dtable(const PortableCall& whole, const Launch& launch) {
+  const Call& call = whole.of;
+  portable::with_head_sizes(call.size, call.value_size, [&](auto sizes) {
     constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
     constexpr std::size_t bytes = sizeof(DtableShared<T, key, value>);
     allow_shared(dtable_kernel<T, key, value>, bytes);
     run("distance attention dtable", dtable_kernel<T, key, value>,
         {dim3(static_cast<unsigned>(call.bands), static_cast<unsigned>(call.heads), static_cast<unsigned>(call.chunks)),
          block_threads, bytes},
-        launch, call);
+        launch, whole);
   });
 }
-template void dtable<__nv_bfloat16>(const Call&, const Launch&);
-template void dtable<__half>(const Call&, const Launch&);
+template void dtable<__nv_bfloat16>(const PortableCall&, const Launch&);
+template void dtable<__half>(const PortableCall&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::distance

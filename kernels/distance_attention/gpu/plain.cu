@@ -68,6 +68,11 @@ __device__ inline std::int32_t end_of_keys(const Call& call, const Head& head, s
   return before < 0 ? 0 : min(head.reach.end, before / head.step + 1);
 }
 
+// False if the bounds hide key j from query i.
+__device__ inline bool within(const BoundsOfHead& bounds, std::int32_t i, std::int32_t j) {
+  return !bounds.given() || (j >= bounds.begin[i] && j < bounds.end[i]);
+}
+
 template <class T>
 struct Pair {
   Row k, t;
@@ -99,7 +104,8 @@ struct PairGradient {
 };
 
 template <class T>
-__global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant__ PortableCall whole) {
+  const Call& call = whole.of;
   const Head head(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
   const std::int32_t i = static_cast<std::int32_t>(blockIdx.x) * warps + this_warp();
   if (i >= call.n_q) return;
@@ -109,10 +115,11 @@ __global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant_
   Row out;
   float top = -INFINITY, sum = 0;
   const std::int32_t end = end_of_keys(call, head, i);
+  const BoundsOfHead bounds = whole.bounds.of(head.sequence, head.head);
   for (std::int32_t m = head.reach.begin; m < end; ++m) {
     const std::int32_t j = call.n_k - call.n_q + i - m * head.step;
     const float weight = head.ramp.weight(m * head.step);
-    if (weight == 0) continue;
+    if (weight == 0 || !within(bounds, i, j)) continue;
     const float score = Pair<T>(call, head, query, j, m).score * call.scale;
     const float largest = fmaxf(top, score), shrink = expf(top - largest), p = weight * expf(score - largest);
     top = largest;
@@ -128,7 +135,8 @@ __global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant_
 
 // A block has the queries of a tile, every fourth per warp.
 template <class T>
-__global__ void __launch_bounds__(threads) dq_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(threads) dq_kernel(const __grid_constant__ PortableCall whole) {
+  const Call& call = whole.of;
   const Head head(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
   Row content_sum, position_sum;
   float span_sum = 0;
@@ -139,6 +147,7 @@ __global__ void __launch_bounds__(threads) dq_kernel(const __grid_constant__ Cal
     const std::int32_t end = end_of_keys(call, head, i);
     for (std::int32_t m = head.reach.begin; m < end; ++m) {
       const std::int32_t j = call.n_k - call.n_q + i - m * head.step;
+      if (!within(whole.bounds.of(head.sequence, head.head), i, j)) continue;
       const Pair<T> pair(call, head, query, j, m);
       const PairGradient<T> g(call, head, query, pair, Row(row_of<const T>(call.v, head, j), call.value_size), i, j, m);
       content.add(g.ds * call.scale, pair.k);
@@ -163,7 +172,8 @@ __global__ void __launch_bounds__(threads) dq_kernel(const __grid_constant__ Cal
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) dkdv_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(threads) dkdv_kernel(const __grid_constant__ PortableCall whole) {
+  const Call& call = whole.of;
   const Head head(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
   const std::int32_t j = static_cast<std::int32_t>(blockIdx.x) * warps + this_warp();
   if (j >= call.n_k) return;
@@ -173,7 +183,7 @@ __global__ void __launch_bounds__(threads) dkdv_kernel(const __grid_constant__ C
   for (std::int32_t m = head.reach.begin; m < end; ++m) {
     const std::int32_t i = j + m * head.step - (call.n_k - call.n_q);
     if (i >= call.n_q) break;
-    if (i < 0) continue;
+    if (i < 0 || !within(whole.bounds.of(head.sequence, head.head), i, j)) continue;
     const Query<T> query(call, head, i);
     const Pair<T> pair(call, head, query, j, m);
     const PairGradient<T> g(call, head, query, pair, v, i, j, m);
@@ -187,7 +197,8 @@ __global__ void __launch_bounds__(threads) dkdv_kernel(const __grid_constant__ C
 // One warp per m of a head and chunk of sequences and tiles of queries. It writes the sum as the row of one band, and
 // zeros as that of the other.
 template <class T>
-__global__ void __launch_bounds__(threads) dtable_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(threads) dtable_kernel(const __grid_constant__ PortableCall whole) {
+  const Call& call = whole.of;
   const auto band = static_cast<std::int32_t>(blockIdx.x), chunk = static_cast<std::int32_t>(blockIdx.z);
   const auto h = static_cast<std::int32_t>(blockIdx.y);
   const std::int32_t units = call.batch * call.query_tiles, per_chunk = (units + call.chunks - 1) / call.chunks;
@@ -201,6 +212,7 @@ __global__ void __launch_bounds__(threads) dtable_kernel(const __grid_constant__
       for (std::int32_t i = begin; i < min(begin + tile_rows, call.n_q); ++i) {
         if (m >= end_of_keys(call, head, i)) continue;
         const std::int32_t j = call.n_k - call.n_q + i - m * head.step;
+        if (!within(whole.bounds.of(head.sequence, h), i, j)) continue;
         const Query<T> query(call, head, i);
         const Pair<T> pair(call, head, query, j, m);
         const PairGradient<T> g(call, head, query, pair, Row(row_of<const T>(call.v, head, j), call.value_size), i, j,
@@ -212,37 +224,37 @@ __global__ void __launch_bounds__(threads) dtable_kernel(const __grid_constant__
   }
 }
 
-dim3 grid_of(const Call& call, std::int64_t x) {
+dim3 grid_of(const PortableCall& call, std::int64_t x) {
   return {static_cast<unsigned>(x), static_cast<unsigned>(call.heads), static_cast<unsigned>(call.batch)};
 }
 
 }  // namespace
 
 template <class T>
-void plain_forward(const Call& call, const Launch& launch) {
+void plain_forward(const PortableCall& call, const Launch& launch) {
   run("distance attention forward", forward_kernel<T>, {grid_of(call, divide_up(call.n_q, warps)), threads}, launch,
       call);
 }
 template <class T>
-void plain_dq(const Call& call, const Launch& launch) {
-  run("distance attention dq", dq_kernel<T>, {grid_of(call, call.query_tiles), threads}, launch, call);
+void plain_dq(const PortableCall& call, const Launch& launch) {
+  run("distance attention dq", dq_kernel<T>, {grid_of(call, call.of.query_tiles), threads}, launch, call);
 }
 template <class T>
-void plain_dkdv(const Call& call, const Launch& launch) {
+void plain_dkdv(const PortableCall& call, const Launch& launch) {
   run("distance attention dkdv", dkdv_kernel<T>, {grid_of(call, divide_up(call.n_k, warps)), threads}, launch, call);
 }
 template <class T>
-void plain_dtable(const Call& call, const Launch& launch) {
-  const dim3 blocks(static_cast<unsigned>(call.bands), static_cast<unsigned>(call.heads),
-                    static_cast<unsigned>(call.chunks));
+void plain_dtable(const PortableCall& call, const Launch& launch) {
+  const dim3 blocks(static_cast<unsigned>(call.of.bands), static_cast<unsigned>(call.heads),
+                    static_cast<unsigned>(call.of.chunks));
   run("distance attention dtable", dtable_kernel<T>, {blocks, threads}, launch, call);
 }
 
-#define LONGSTRIDE_FOR(T)                                     \
-  template void plain_forward<T>(const Call&, const Launch&); \
-  template void plain_dq<T>(const Call&, const Launch&);      \
-  template void plain_dkdv<T>(const Call&, const Launch&);    \
-  template void plain_dtable<T>(const Call&, const Launch&);
+#define LONGSTRIDE_FOR(T)                                             \
+  template void plain_forward<T>(const PortableCall&, const Launch&); \
+  template void plain_dq<T>(const PortableCall&, const Launch&);      \
+  template void plain_dkdv<T>(const PortableCall&, const Launch&);    \
+  template void plain_dtable<T>(const PortableCall&, const Launch&);
 LONGSTRIDE_FOR(float)
 LONGSTRIDE_FOR(__nv_bfloat16)
 LONGSTRIDE_FOR(__half)

@@ -11,7 +11,6 @@
 namespace longstride::kernels::cuda::distance {
 
 using portable::block_threads;
-using portable::multiply_probabilities;
 using portable::multiply_transposed;
 using portable::Tile;
 
@@ -54,8 +53,8 @@ __device__ inline void load_keys(const HeadMatrix& m, const Place& p, std::int32
   });
 }
 
-// The rows of T of a ring of pieces. Piece n holds m = origin - 63 + 64 n + (0 .. 63); tiles t and s need the pieces
-// t - s and t - s + 1.
+// The rows of T of a ring of pieces. Piece n holds m = first - 63 + 64 n + (0 .. 63), where `first` is the entry of the
+// first row of query tile 0; tiles t and s need the pieces t - s and t - s + 1.
 template <class T, int Columns, int Pieces = 3>
 struct Window {
   T* data;
@@ -64,11 +63,11 @@ struct Window {
     constexpr std::int32_t positive = Pieces << 20;  // n is above -2^18
     return {data + (n + positive) % Pieces * (tile_rows * Columns)};
   }
-  __device__ void load(const Call& call, const Head& head, std::int32_t n) const {
+  __device__ void load(const Call& call, const Head& head, std::int32_t first, std::int32_t n) const {
     if (call.table == nullptr) return;
     const T* const table = static_cast<const T*>(call.table) + head.head * call.table_head;
     const std::int32_t own = (call.distances - 1 + head.step - 1) / head.step;
-    const std::int32_t begin = head.origin - (tile_rows - 1) + n * tile_rows;
+    const std::int32_t begin = first - (tile_rows - 1) + n * tile_rows;
     load_rows(piece(n), call.size, table, [&](int r) -> const T* {
       const std::int32_t m = max(begin + r, 0);  // pairs with m < 0 are masked
       return table + (m >= own ? call.distances - 1 : m * head.step) * call.table_row;
@@ -80,60 +79,6 @@ struct Window {
     return piece(apart + n / 4);
   }
 };
-
-// d[u] (16 x N) = rows [row + 16 u, +16) of a times b^T (N rows).
-template <class T, int N, int Columns, int Strips>
-__device__ inline void multiply_strips(float (&d)[Strips][N / 8][4], Tile<T, Columns> a, int row, Tile<T, Columns> b) {
-  const int lane = this_lane();
-#pragma unroll
-  for (int u = 0; u < Strips; ++u)
-#pragma unroll
-    for (int j = 0; j < N / 8; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) d[u][j][e] = 0;
-#pragma unroll
-  for (int k = 0; k < Columns / 16; ++k) {
-    std::uint32_t left[Strips][4];
-#pragma unroll
-    for (int u = 0; u < Strips; ++u) load_matrices(left[u], a.chunk(row + 16 * u + lane % 16, 2 * k + lane / 16));
-#pragma unroll
-    for (int j = 0; j < N / 16; ++j) {
-      std::uint32_t right[4];
-      load_matrices(right, b.chunk(16 * j + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
-#pragma unroll
-      for (int u = 0; u < Strips; ++u) {
-        multiply_add<T>(d[u][2 * j], left[u], right[0], right[1]);
-        multiply_add<T>(d[u][2 * j + 1], left[u], right[2], right[3]);
-      }
-    }
-  }
-}
-
-// d[u] (16 x Columns) += p[u] (16 x K, rounded to T) b (K rows).
-template <class T, int K, int Columns, int Strips>
-__device__ inline void multiply_probability_strips(float (&d)[Strips][Columns / 8][4],
-                                                   const float (&p)[Strips][K / 8][4], Tile<T, Columns> b) {
-  const int lane = this_lane();
-#pragma unroll
-  for (int k = 0; k < K / 16; ++k) {
-    std::uint32_t left[Strips][4];
-#pragma unroll
-    for (int u = 0; u < Strips; ++u)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        left[u][i] = pack<T>(p[u][2 * k + i / 2][i % 2 * 2], p[u][2 * k + i / 2][i % 2 * 2 + 1]);
-#pragma unroll
-    for (int j = 0; j < Columns / 16; ++j) {
-      std::uint32_t right[4];
-      load_matrices_transposed(right, b.chunk(16 * k + lane % 16, 2 * j + lane / 16));
-#pragma unroll
-      for (int u = 0; u < Strips; ++u) {
-        multiply_add<T>(d[u][2 * j], left[u], right[0], right[1]);
-        multiply_add<T>(d[u][2 * j + 1], left[u], right[2], right[3]);
-      }
-    }
-  }
-}
 
 // The diagonals of a warp's products with rows of T. Scores (r, c) of a row r, or r + 8, lie in the same four lanes as
 // its products y = r - c + 63, so shuffles among them suffice: with R = r + 63 - e, element e of lane q of score block
@@ -247,40 +192,6 @@ __device__ inline void multiply_skewed(float (&d)[Columns / 8][4], const SkewedG
       multiply_add<T>(d[2 * j + 1], left, right[2], right[3]);
     }
   }
-}
-
-// Stores 16 rows of a warp's accumulator, rounded to T, through `scratch`, which is the warp's own; row(r) is the
-// address of row r, or null.
-template <class T, int Columns, class F>
-__device__ inline void store_rows(const float (&d)[Columns / 8][4], Tile<T, Columns> scratch, int size, F&& row) {
-  constexpr int chunks = Columns / 8;
-#pragma unroll
-  for (int j = 0; j < chunks; ++j)
-#pragma unroll
-    for (int e = 0; e < 4; e += 2)
-      *reinterpret_cast<std::uint32_t*>(scratch.chunk(fragment_row(e), j) + this_lane() % 4 * 2) =
-          pack<T>(d[j][e], d[j][e + 1]);
-  __syncwarp();
-#pragma unroll
-  for (int i = 0; i < warp_rows * chunks / warp_threads; ++i) {
-    const int x = i * warp_threads + this_lane(), r = x / chunks, column = x % chunks * 8;
-    T* to = row(r);
-    if (to == nullptr || column >= size) continue;
-    *reinterpret_cast<uint4*>(to + column) = *reinterpret_cast<const uint4*>(scratch.chunk(r, x % chunks));
-  }
-}
-
-// Calls f(Rounded sizes) with the smallest of the few tile sizes that hold a head.
-template <class F>
-void with_head_sizes(const Call& call, F&& f) {
-  if (call.size <= 32 && call.value_size <= 32)
-    f(portable::HeadSizes<32, 32>{});
-  else if (call.size <= 64 && call.value_size <= 64)
-    f(portable::HeadSizes<64, 64>{});
-  else if (call.size <= 64)
-    f(portable::HeadSizes<64, 128>{});
-  else
-    f(portable::HeadSizes<128, 128>{});
 }
 
 }  // namespace longstride::kernels::cuda::distance

@@ -26,20 +26,26 @@ void attention_backward(const AttentionBackwardArgs&, const float*, const Launch
 
 }  // namespace longstride::kernels::cuda::portable
 
-namespace longstride::kernels::cuda::distance {
-
 #define LONGSTRIDE_ABSENT(name, T)                             \
   template <>                                                  \
-  void name<T>(const Call&, const Launch&) {                   \
+  void name<T>(const distance::PortableCall&, const Launch&) { \
     throw std::logic_error("no kernel for Hopper takes this"); \
   }
 #define LONGSTRIDE_ALL_ABSENT(name)      \
   LONGSTRIDE_ABSENT(name, float)         \
   LONGSTRIDE_ABSENT(name, __nv_bfloat16) \
   LONGSTRIDE_ABSENT(name, __half)
+
+namespace longstride::kernels::cuda::portable {
+
 LONGSTRIDE_ALL_ABSENT(forward)
 LONGSTRIDE_ALL_ABSENT(dq)
 LONGSTRIDE_ALL_ABSENT(dkdv)
+
+}  // namespace longstride::kernels::cuda::portable
+
+namespace longstride::kernels::cuda::distance {
+
 LONGSTRIDE_ALL_ABSENT(dtable)
 LONGSTRIDE_ALL_ABSENT(plain_forward)
 LONGSTRIDE_ALL_ABSENT(plain_dq)
