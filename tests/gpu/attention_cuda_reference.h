@@ -52,9 +52,9 @@ class DeviceAttention {
                  own(o_),
                  lse_of_shape(),
                  shape_.scale(),
-                 bounds_of_shape(),
                  {},
-                 path},
+                 path,
+                 bounds_of_shape()},
         backward_{&plan,
                   forward_.q,
                   forward_.k,
@@ -66,9 +66,9 @@ class DeviceAttention {
                   slice(gradients_, 1),
                   slice(gradients_, 2),
                   shape_.scale(),
-                  bounds_of_shape(),
                   {},
-                  path},
+                  path,
+                  bounds_of_shape()},
         scratch_(backward_.scratch_on(Device::cuda).bytes()) {
     backward_.scratch = Tensor(scratch_.data(), Dtype::u8, {static_cast<std::int64_t>(scratch_.bytes())});
   }
