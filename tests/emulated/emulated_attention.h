@@ -54,7 +54,6 @@ class EmulatedAttention {
                                 Tensor(lse_.data(), Dtype::f32, {shape_.batch, shape_.heads, shape_.n}),
                                 shape_.scale(),
                                 {},
-                                {},
                                 path_};
     AttentionBackwardArgs backward{plan_.get(),
                                    forward.q,
@@ -67,7 +66,6 @@ class EmulatedAttention {
                                    slice(gradients_, 1),
                                    slice(gradients_, 2),
                                    forward.scale,
-                                   {},
                                    {},
                                    path_};
     const Tensor needed = backward.scratch_on(Device::cuda);
