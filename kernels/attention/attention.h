@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention/pattern/plan.h"
 #include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/base/op.h"
 

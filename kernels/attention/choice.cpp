@@ -25,15 +25,10 @@ bool takes_plan(const AttentionPlan& plan) {
   return true;
 }
 
-// Hopper's kernels look back only, at as many keys as queries, unclamped.
-bool looks_back(const AttentionSizes& sizes) {
-  return !looks_ahead(*sizes.plan) && sizes.plan->queries == sizes.plan->n && !sizes.bounded;
-}
-
 bool takes(const AttentionSizes& sizes) {
   const bool is_16_bit = sizes.dtype == Dtype::bf16 || sizes.dtype == Dtype::f16;
   return sizes.path != AttentionPath::portable && is_16_bit && sm90_takes_head(sizes.key_size) &&
-         sm90_takes_head(sizes.value_size) && looks_back(sizes) && takes_plan(*sizes.plan);
+         sm90_takes_head(sizes.value_size) && sizes.plan->queries == sizes.plan->n && takes_plan(*sizes.plan);
 }
 
 // The only pass of every head, if they have one.
@@ -89,7 +84,7 @@ LongBandPlan long_band_of(const AttentionSizes& sizes, const BandPlan& band) {
   plan.classes = sizes.batch * band.heads * band.classes;
   const bool is_short = band.set.length <= short_class && plan.head <= long_band_head;
   const bool idles = sizes.path != AttentionPath::sm90 && busy_with_classes(plan.classes) < least_busy;
-  plan.in_turns = !is_short || idles;
+  plan.in_turns = !is_short || idles || sizes.is_bounded;
   if (plan.in_turns) lay_out_turns(plan);
   return plan;
 }
@@ -137,7 +132,17 @@ std::size_t delta_bytes(const AttentionSizes& sizes) {
 
 template <class Args>
 AttentionSizes sizes_of(const Args& args) {
-  return {args.plan, args.q.size(0), args.q.size(3), args.v.size(3), args.q.dtype(), args.path, args.bounds.given()};
+  return {args.plan,           args.q.size(0),        args.q.size(3),
+          args.v.size(3),      args.q.dtype(),        args.path,
+          args.bounds.given(), args.bounds.documents, args.bounds.first_query.given()};
+}
+
+// Wider windows visit many tiles of other documents in turns; the general kernels visit none.
+constexpr std::int32_t widest_with_documents = 2048;
+
+// Backward kernels that take turns clamp queries to documents.
+bool clamps_band(const BandPlan& band) {
+  return std::max(band.shape.window, band.shape.block) <= widest_with_documents;
 }
 
 }  // namespace
@@ -145,7 +150,8 @@ AttentionSizes sizes_of(const Args& args) {
 AttentionChoice choose_forward(const AttentionSizes& sizes) {
   AttentionChoice choice;
   if (!takes(sizes)) return choice;
-  const bool is_narrow = find_band(*sizes.plan, choice.band) && choice.band.reach <= most_forward_reach(sizes);
+  const bool is_narrow =
+      !sizes.is_bounded && find_band(*sizes.plan, choice.band) && choice.band.reach <= most_forward_reach(sizes);
   choice.family = is_narrow ? AttentionFamily::band : AttentionFamily::general;
   return choice;
 }
@@ -153,15 +159,16 @@ AttentionChoice choose_forward(const AttentionSizes& sizes) {
 AttentionChoice choose_backward(const AttentionSizes& sizes) {
   AttentionChoice choice;
   choice.delta_bytes = delta_bytes(sizes);
-  if (!takes(sizes)) return choice;
-  const bool is_band = find_band(*sizes.plan, choice.band);
-  if (is_band && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key) {
+  if (!takes(sizes) || (sizes.is_bounded && !sizes.seen_from_keys)) return choice;
+  const bool is_band =
+      find_band(*sizes.plan, choice.band) && (!sizes.is_bounded || (sizes.by_documents && clamps_band(choice.band)));
+  if (is_band && !sizes.is_bounded && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key) {
     choice.family = AttentionFamily::band;
   } else if (is_band) {
     choice.long_band = long_band_of(sizes, choice.band);
     choice.family = choice.long_band.in_turns ? AttentionFamily::turns : AttentionFamily::classes;
     choice.sums_bytes = choice.long_band.scratch_bytes();
-  } else if (find_joined(sizes, choice.joined)) {
+  } else if (!sizes.is_bounded && find_joined(sizes, choice.joined)) {
     choice.family = AttentionFamily::joined;
     choice.sums_bytes = choice.joined.turns.scratch_bytes();
   } else {

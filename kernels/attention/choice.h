@@ -35,7 +35,8 @@ struct AttentionSizes {
   std::int64_t batch = 1, key_size = 0, value_size = 0;
   Dtype dtype = Dtype::bf16;
   AttentionPath path = AttentionPath::automatic;
-  bool bounded = false;  // row bounds are given
+  // Bounds of rows; those of documents, or seen from the keys as well.
+  bool is_bounded = false, by_documents = false, seen_from_keys = false;
 };
 
 // The kernels on Hopper. A launch takes the portable ones on other GPUs, and for tensors that TMA cannot read.

@@ -4,8 +4,9 @@
 //   P_ij = weight_ij exp(score_ij) / sum_j weight_ij exp(score_ij),   lse_i = log sum_j weight_ij exp(score_ij)
 //   o_i = sum_j kept_ij P_ij v_j
 //
-// The caller lists the pairs; the second product is there with a table T, and the biases u and w where they are given.
-// A naive kernel of a 16-bit type rounds the operands of its products to it: q + u, q + w, P, dS, and o in delta.
+// A sink adds exp(sink) to the sums of exponentials of its head. The caller lists the pairs; the second product is
+// there with a table T, and the biases u and w where they are given. A naive kernel of a 16-bit type rounds the
+// operands of its products to it: q + u, q + w, P, dS, and o in delta.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -25,6 +26,7 @@ struct NaiveProblem {
   const double *table = nullptr, *content_bias = nullptr, *position_bias = nullptr;
   bool with_parameters = false;  // gradients of T, biases and spans are wanted
   bool with_terms = false;       // the terms of NaiveResult are wanted
+  const double* sink = nullptr;  // (heads); none: no sink
 };
 
 template <class A>
@@ -41,11 +43,12 @@ struct NaivePair {
 // Results in the arrays' shapes; lse is (batch, heads, n_q). The terms have the size of what rounding makes the errors
 // from: the gradients of scores are differences that may cancel, so dq_terms and dk_terms are dq and dk with magnitudes
 // of all summands. The weights of dv are exponentials of differences: dv_terms is dv with magnitudes, each times those
-// of the score's terms and of lse. lse_terms is the mean of those sizes, plus 1 for the sum of exponentials.
+// of the score's terms and of lse, and so is o_terms. lse_terms is the mean of those sizes, plus 1 for the sum of
+// exponentials.
 template <class A>
 struct NaiveResult {
-  std::vector<A> o, lse, dq, dk, dv, dtable = {}, dcontent_bias = {}, dposition_bias = {}, dspan = {};
-  std::vector<A> lse_terms = {}, dq_terms = {}, dk_terms = {}, dv_terms = {};
+  std::vector<A> o, lse, dq, dk, dv, dtable = {}, dcontent_bias = {}, dposition_bias = {}, dspan = {}, dsink = {};
+  std::vector<A> lse_terms = {}, o_terms = {}, dsink_terms = {}, dq_terms = {}, dk_terms = {}, dv_terms = {};
 };
 
 template <class A>
@@ -65,9 +68,10 @@ class NaiveAttention {
     for (std::vector<A>* x : {&out.dv, &out.dv_terms}) *x = zeros(keys * p_.value_size);
     for (std::vector<A>* x : {&out.lse, &out.lse_terms}) *x = zeros(rows);
     for (std::vector<A>* x : {&out.dcontent_bias, &out.dposition_bias}) *x = zeros(bias);
-    out.o = zeros(rows * p_.value_size);
+    for (std::vector<A>* x : {&out.o, &out.o_terms}) *x = zeros(rows * p_.value_size);
     out.dtable = zeros(table);
     out.dspan = zeros(p_.heads);
+    for (std::vector<A>* x : {&out.dsink, &out.dsink_terms}) *x = zeros(p_.heads);
     content_ = biased(p_.content_bias);
     if (p_.distances > 0) position_ = biased(p_.position_bias);
   }
@@ -91,6 +95,8 @@ class NaiveAttention {
         for (std::int64_t i = 0; i < p_.n_q; ++i)
           for (const NaivePair<A>& pair : row(u, i))
             if (pair.key / block == b) add_to_key(u / p_.heads, u % p_.heads, i, pair);
+    for (std::int64_t u = 0; p_.sink != nullptr && u < units; ++u)
+      for (std::int64_t i = 0; i < p_.n_q; ++i) add_to_sink(u / p_.heads, u % p_.heads, i);
     for (std::int64_t u = 0; p_.with_parameters && u < units; ++u)
       for (std::int64_t i = 0; i < p_.n_q; ++i)
         for (const NaivePair<A>& pair : row(u, i)) add_to_parameters(u / p_.heads, u % p_.heads, i, pair);
@@ -113,8 +119,10 @@ class NaiveAttention {
   // lse and o of a row.
   void forward(std::int64_t s, std::int64_t h, std::int64_t i, Pairs& pairs) {
     score(s, h, i, pairs);
-    A top = -std::numeric_limits<A>::infinity(), sum = 0, terms = 1;
+    A top = p_.sink != nullptr ? static_cast<A>(p_.sink[h]) : -std::numeric_limits<A>::infinity(), terms = 1;
+    const A sink = top;
     for (const NaivePair<A>& x : pairs) top = std::max(top, x.score);
+    A sum = std::exp(sink - top);  // 0 without a sink
     for (const NaivePair<A>& x : pairs) sum += x.weight * std::exp(x.score - top);
     const A lse = pairs.empty() ? top : top + std::log(sum);
     out.lse[row_of(s, h, i)] = lse;
@@ -122,7 +130,11 @@ class NaiveAttention {
     for (const NaivePair<A>& x : pairs) {
       const A p = x.weight * std::exp(x.score - lse);
       terms += p * (x.score_terms + std::abs(lse));
-      add(o, rounded(p * x.kept), p_.v + key(s, h, x.key) * at(p_.value_size), p_.value_size);
+      const double* v = p_.v + key(s, h, x.key) * at(p_.value_size);
+      add(o, rounded(p * x.kept), v, p_.value_size);
+      if (!p_.with_terms) continue;
+      const A size = p * x.kept * (1 + x.score_terms + std::abs(lse));
+      add_magnitudes(&out.o_terms[query(s, h, i) * at(p_.value_size)], size, v, p_.value_size);
     }
     out.lse_terms[row_of(s, h, i)] = terms;
   }
@@ -217,6 +229,13 @@ class NaiveAttention {
       sum.push_back(bias != nullptr ? rounded(x + static_cast<A>(bias[e % width])) : x);
     }
     return sum;
+  }
+
+  void add_to_sink(std::int64_t s, std::int64_t h, std::int64_t i) {
+    const std::size_t o = query(s, h, i) * at(p_.value_size);
+    const A share = std::exp(static_cast<A>(p_.sink[h]) - out.lse[row_of(s, h, i)]);
+    out.dsink[at(h)] -= share * delta_of(p_.dout + o, &out.o[o]);
+    out.dsink_terms[at(h)] += share * dot_of_magnitudes(p_.dout + o, &out.o[o], p_.value_size);
   }
 
   void add_to_parameters(std::int64_t s, std::int64_t h, std::int64_t i, const NaivePair<A>& x) {

@@ -11,7 +11,8 @@
 // CUDA graph. A plan does not change: threads may use one at the same time, each with scratch of its own.
 //
 // Every struct begins with struct_bytes, its size, so that a later version may add members at its end: write
-// `struct longstride_pattern pattern = {.struct_bytes = sizeof pattern}`. Members that are left out are then 0.
+// `struct longstride_pattern pattern = {.struct_bytes = sizeof pattern}`. Members that are left out are then 0, and so
+// are those that the header of a caller's version does not have.
 #ifndef LONGSTRIDE_ATTENTION_H
 #define LONGSTRIDE_ATTENTION_H
 
@@ -51,28 +52,43 @@ enum longstride_dtype { LONGSTRIDE_F32 = 0, LONGSTRIDE_F64 = 1, LONGSTRIDE_BF16 
 struct longstride_pattern {
   size_t struct_bytes;
   const char* integration;   // "interleaved", "merged" or "multihead"; null: interleaved
-  const char* const* parts;  // each "dense", "local", "column", "fixed_block" or "fixed_summary"
+  const char* const* parts;  // each "dense", "local", "column", "fixed_block", "fixed_summary" or "first"
   size_t part_count;
-  int64_t stride;          // in positions; needed by every part but dense and a local part with a window
-  int64_t window;          // in keys; 0: stride + 1
+  int64_t stride;          // in positions; needed by every part but dense, first and a local part with a window
+  int64_t window;          // in keys; 0: stride + 1; odd in both directions
   const int64_t* summary;  // in positions; one width, or one per head; needed by fixed_summary
   size_t summary_count;
   int32_t distinct_heads;     // 0 or 1
   int32_t summary_inclusive;  // 0 or 1
   int64_t layer;              // below 2^31; interleaved: the layer uses part layer mod part_count
+  const char* direction;      // "past" or "both"; null: past
+  int64_t first;              // in keys; needed by the part first
+};
+
+// What else clamps the keys of a query: arrays begin and end of (batch, bounds_heads, queries), which calls give. Query
+// i sees keys from begin_i to end_i - 1, none if end_i <= begin_i. Both are from 0 to n and never decrease along a row,
+// which the CPU checks. On a GPU the caller promises it.
+enum longstride_bounds {
+  LONGSTRIDE_NO_BOUNDS = 0,
+  LONGSTRIDE_INTERVALS = 1,  // any; on a GPU, kernels that search for the queries of a key compute the gradients
+  LONGSTRIDE_DOCUMENTS = 2,  // where the document of position i begins and ends; documents follow each other
 };
 
 struct longstride_plan_config {
   size_t struct_bytes;
   const struct longstride_pattern* pattern;
-  int64_t batch;       // sequences, 0 or more; at most 65,535 on a GPU
-  int64_t n;           // positions of a sequence, 1 to 2^24
-  int64_t heads;       // 1 to 32,767
-  int64_t key_size;    // elements of a head's q and k, 1 to 65,536; at most 128 on a GPU
-  int64_t value_size;  // elements of a head's v and o, likewise
-  double scale;        // multiplies scores; 0: 1 / sqrt(key_size)
-  int32_t dtype;       // enum longstride_dtype, of all tensors but lse
-  int32_t device;      // enum longstride_device
+  int64_t batch;         // sequences, 0 or more; at most 65,535 on a GPU
+  int64_t n;             // positions of a sequence: rows of k and v, 1 to 2^24
+  int64_t heads;         // 1 to 32,767
+  int64_t key_size;      // elements of a head's q and k, 1 to 65,536; at most 128 on a GPU
+  int64_t value_size;    // elements of a head's v and o, likewise
+  double scale;          // multiplies scores; 0: 1 / sqrt(key_size)
+  int32_t dtype;         // enum longstride_dtype, of all tensors but lse
+  int32_t device;        // enum longstride_device
+  int64_t queries;       // rows of q and o; 0: n. A pattern of the past takes n alone
+  int32_t bounds;        // enum longstride_bounds
+  int32_t sink;          // 1: calls give a sink
+  int64_t bounds_heads;  // 1 or heads; 0: 1
 };
 
 // An attention plan.
@@ -94,9 +110,9 @@ struct longstride_memory {
 enum longstride_status longstride_attention_memory(const struct longstride_plan* plan,
                                                    struct longstride_memory* memory);
 
-// A tensor (batch, n, heads, size) by strides in elements; those of the last dimension follow each other. All values
-// must be finite, also those of keys that the pattern forbids, because tiles multiply them by zero. On a GPU strides
-// that are multiples of 16 bytes and pointers aligned to 16 bytes are fast.
+// A tensor (batch, n, heads, size), of queries instead of n for q and o, by strides in elements; those of the last
+// dimension follow each other. All values must be finite, also those of keys that the pattern forbids, because tiles
+// multiply them by zero. On a GPU strides that are multiples of 16 bytes and pointers aligned to 16 bytes are fast.
 struct longstride_input {
   const void* data;
   int64_t batch_stride, position_stride, head_stride;  // not negative
@@ -107,22 +123,25 @@ struct longstride_output {
   int64_t batch_stride, position_stride, head_stride;
 };
 
-// o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the pattern allows i. A row that may attend to
-// nothing gets o = 0 and lse = -infinity.
+// o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the pattern and the bounds allow i. A sink s_h, of
+// each head, adds exp(s_h) to the softmax's denominator. A row that may attend to nothing gets o = 0, and lse = s_h or
+// without a sink -infinity.
 struct longstride_forward_call {
   size_t struct_bytes;
   struct longstride_input q, k;  // key_size
   struct longstride_input v;     // value_size
   struct longstride_output o;    // value_size
-  void* lse;                     // (batch, heads, n) contiguous; f64 next to f64, else f32
+  void* lse;                     // (batch, heads, queries) contiguous; f64 next to f64, else f32
   void* scratch;                 // aligned to 64 bytes; may be null if there is none
   size_t scratch_bytes;          // at least forward_scratch
   void* stream;                  // cudaStream_t of the current device; null: the default one. Unused on the CPU
+  const int32_t *begin, *end;    // (batch, bounds_heads, queries); null without bounds
+  const void* sink;              // (heads), of lse's type, finite; null without one
 };
 enum longstride_status longstride_attention_forward(const struct longstride_plan* plan,
                                                     const struct longstride_forward_call* call);
 
-// Overwrites dq, dk and dv. A row that may attend to nothing has no gradient.
+// Overwrites dq, dk and dv, and adds to dsink. A row that may attend to nothing has no gradient.
 struct longstride_backward_call {
   size_t struct_bytes;
   struct longstride_input q, k, v;
@@ -134,6 +153,9 @@ struct longstride_backward_call {
   void* scratch;                    // aligned to 64 bytes
   size_t scratch_bytes;             // at least backward_scratch
   void* stream;                     // as above
+  const int32_t *begin, *end;       // as in forward, like the sink
+  const void* sink;                 //
+  void* dsink;                      // like the sink; null: not wanted
 };
 enum longstride_status longstride_attention_backward(const struct longstride_plan* plan,
                                                      const struct longstride_backward_call* call);

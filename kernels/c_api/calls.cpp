@@ -8,9 +8,11 @@
 #include "kernels/c_api/mistakes.h"
 #include "kernels/c_api/views.h"
 #include "kernels/distance_attention/distance_attention.h"
+#include "kernels/sink/sink.h"
 
 struct longstride_plan {
   longstride::kernels::c_api::DistanceSettings settings;  // without a term
+  longstride::kernels::c_api::Extras extras;
   std::shared_ptr<const longstride::kernels::AttentionPlan> pattern;
 };
 struct longstride_distance_plan {
@@ -53,14 +55,25 @@ Args rows_of(const DistanceSettings& s, const Call& call, Args args) {
   return args;
 }
 
+RowBounds bounds_of(const longstride_plan& plan, const std::int32_t* begin, const std::int32_t* end) {
+  const Settings& s = plan.settings.queries;
+  const auto of = [&](const std::int32_t* data) {
+    return array_of(plan.extras.bounds != LONGSTRIDE_NO_BOUNDS, data, Dtype::i32,
+                    {s.batch, plan.extras.bounds_heads, s.n});
+  };
+  if (plan.extras.bounds == LONGSTRIDE_DOCUMENTS) return RowBounds::of_documents(of(begin), of(end));
+  return {.begin = of(begin), .end = of(end)};
+}
+
 template <class Args, class Call>
 Args args_of(const longstride_plan& plan, const Call& call, bool /* planning */) {
-  const Settings& s = plan.settings.keys;
+  const DistanceSettings& s = plan.settings;
   Args args{};
   args.plan = plan.pattern.get();
-  args.q = view_of(s, call.q, s.key_size);
-  args.k = view_of(s, call.k, s.key_size);
-  args.scale = s.scale;
+  args.q = view_of(s.queries, call.q, s.keys.key_size);
+  args.k = view_of(s.keys, call.k, s.keys.key_size);
+  args.scale = s.keys.scale;
+  args.bounds = bounds_of(plan, call.begin, call.end);
   return rows_of(plan.settings, call, args);
 }
 
@@ -100,7 +113,15 @@ Args args_of(const longstride_distance_plan& plan, const Call& call, bool planni
   return rows_of(s, call, args);
 }
 
-void check_parameters(const DistanceSettings& s, const longstride_distance_scores& given) {
+// A gradient that is wanted, of something that the plan has.
+void check_gradient(const DistanceSettings& s, const void* gradient, bool absent, const char* name) {
+  if (gradient != nullptr) check_array(gradient, bytes_of(Parameters{s}.exact), absent, name);
+}
+
+template <class Call>
+void check_parameters(const longstride_distance_plan& plan, const Call& call) {
+  const DistanceSettings& s = plan.settings;
+  const longstride_distance_scores& given = call.scores;
   const std::size_t exact = bytes_of(Parameters{s}.exact);
   check_array(given.table, bytes_of(s.keys.dtype), s.distances == 0, "table");
   check_array(given.content_bias, exact, !s.content_bias, "content_bias");
@@ -108,19 +129,6 @@ void check_parameters(const DistanceSettings& s, const longstride_distance_score
   check_array(given.span, exact, !s.spans(), "span");
   if (s.keys.batch > 0 || !s.first_keys)  // else it has no elements
     check_array(given.first_key, sizeof(std::int32_t), !s.first_keys, "first_key");
-}
-
-// A gradient that is wanted, of something that the plan has.
-void check_gradient(const DistanceSettings& s, const void* gradient, bool absent, const char* name) {
-  if (gradient != nullptr) check_array(gradient, bytes_of(Parameters{s}.exact), absent, name);
-}
-
-template <class Call>
-void check_gradients(const DistanceSettings& s, const Call& call) {
-  check_input(s.queries, call.dout, "dout");
-  check_output(s.queries, call.dq, s.keys.key_size, "dq");
-  check_output(s.keys, call.dk, s.keys.key_size, "dk");
-  check_output(s.keys, call.dv, s.keys.value_size, "dv");
   if constexpr (requires { call.dtable; }) {
     check_gradient(s, call.dtable, s.distances == 0, "dtable");
     check_gradient(s, call.dcontent_bias, !s.content_bias, "dcontent_bias");
@@ -130,17 +138,39 @@ void check_gradients(const DistanceSettings& s, const Call& call) {
 }
 
 template <class Call>
-void check_call(const DistanceSettings& s, const Call& call) {
+void check_parameters(const longstride_plan& plan, const Call& call) {
+  const DistanceSettings& s = plan.settings;
+  const bool bounded = plan.extras.bounds != LONGSTRIDE_NO_BOUNDS, on_cpu = s.keys.device == Device::cpu;
+  if (s.keys.batch > 0 || !bounded) {
+    check_array(call.begin, sizeof(std::int32_t), !bounded, "begin");
+    check_array(call.end, sizeof(std::int32_t), !bounded, "end");
+    if (bounded && on_cpu) check_bounds(s.queries, plan.extras, s.keys.n, call.begin, call.end);
+  }
+  check_array(call.sink, bytes_of(Parameters{s}.exact), !plan.extras.sink, "sink");
+  if (plan.extras.sink && on_cpu) check_sink(s.keys, call.sink);
+  if constexpr (requires { call.dsink; }) check_gradient(s, call.dsink, !plan.extras.sink, "dsink");
+}
+
+template <class Call>
+void check_gradients(const DistanceSettings& s, const Call& call) {
+  check_input(s.queries, call.dout, "dout");
+  check_output(s.queries, call.dq, s.keys.key_size, "dq");
+  check_output(s.keys, call.dk, s.keys.key_size, "dk");
+  check_output(s.keys, call.dv, s.keys.value_size, "dv");
+}
+
+template <class Plan, class Call>
+void check_call(const Plan& plan, const Call& call) {
+  const DistanceSettings& s = plan.settings;
   const auto scores = [&](const auto& given) {
     check_input(s.queries, given.q, "q");
     check_input(s.keys, given.k, "k");
   };
-  if constexpr (requires { call.scores; }) {
+  if constexpr (requires { call.scores; })
     scores(call.scores);
-    check_parameters(s, call.scores);
-  } else {
+  else
     scores(call);
-  }
+  check_parameters(plan, call);
   check_input(s.keys, call.v, "v");
   if constexpr (requires { call.dout; })
     check_input(s.queries, call.o, "o");
@@ -169,39 +199,92 @@ struct Interface<longstride_distance_plan> {
   using Backward = DistanceAttentionBackwardArgs;
 };
 
+// The sink's part of a call with the arguments of attention, or nothing.
+template <class Call, class Args>
+auto sink_of(const longstride_plan& plan, const Call& call, const Args& args) {
+  const Parameters p{plan.settings};
+  const Tensor sink = array_of(plan.extras.sink, call.sink, p.exact, p.span);
+  if constexpr (requires { call.dsink; })
+    return SinkBackwardArgs{sink, args.o, args.lse, args.dout, array_of(plan.extras.sink, call.dsink, p.exact, p.span)};
+  else
+    return SinkArgs{sink, args.o, args.lse};
+}
+
+// Scratch for attention and, on a line behind it, for the sink's gradient.
+struct ScratchBytes {
+  std::size_t attention = 0, sink = 0;
+
+  std::size_t sink_at() const { return (attention + scratch_line - 1) / scratch_line * scratch_line; }
+  std::size_t all() const { return sink == 0 ? attention : sink_at() + sink; }
+};
+
+template <class Plan, class Call, class Args>
+ScratchBytes scratch_of(const Plan& plan, const Call& call, const Args& args) {
+  const Device device = plan.settings.keys.device;
+  ScratchBytes bytes{args.scratch_on(device).bytes()};
+  if constexpr (requires { call.dsink; })
+    if (plan.extras.sink) bytes.sink = sink_of(plan, call, args).scratch_on(device).bytes();
+  return bytes;
+}
+
+// Forward changes o and lse, from which backward and the sink's own gradient follow.
+template <class Call, class Args>
+void run_sink(const longstride_plan& plan, const Call& call, const Args& args, std::size_t scratch_at,
+              const Launch& launch) {
+  const Device device = plan.settings.keys.device;
+  auto sink = sink_of(plan, call, args);
+  if constexpr (requires { call.dsink; }) {
+    if (call.dsink == nullptr) return;
+    const Tensor needed = sink.scratch_on(device);
+    sink.scratch = Tensor(static_cast<std::byte*>(call.scratch) + scratch_at, needed.dtype(), needed.shape());
+  }
+  sink.check(device);
+  launch_on(device, sink, launch);
+}
+
 template <class Plan>
 void memory(const Plan* plan, longstride_memory* out) {
   using I = Interface<Plan>;
   check_plan(plan, I::create);
   check_struct(out, "memory");
   const DistanceSettings& s = plan->settings;
-  const auto scratch = [&](const auto& args) { return args.scratch_on(s.keys.device).bytes(); };
+  const typename I::ForwardCall forward{};
+  const typename I::BackwardCall backward{};
   out->lse = lse_of(s.queries, nullptr).bytes();
-  out->forward_scratch = scratch(args_of<typename I::Forward>(*plan, typename I::ForwardCall{}, true));
-  out->backward_scratch = scratch(args_of<typename I::Backward>(*plan, typename I::BackwardCall{}, true));
+  out->forward_scratch = scratch_of(*plan, forward, args_of<typename I::Forward>(*plan, forward, true)).all();
+  out->backward_scratch = scratch_of(*plan, backward, args_of<typename I::Backward>(*plan, backward, true)).all();
 }
 
 template <class Plan, class Call>
-void run(const Plan* plan, const Call* call) {
+void run(const Plan* plan, const Call* given) {
   using I = Interface<Plan>;
   constexpr bool forward = std::is_same_v<Call, typename I::ForwardCall>;
   check_plan(plan, I::create);
-  check_struct(call, forward ? "the forward call" : "the backward call");
+  const Call call = complete(given, forward ? "the forward call" : "the backward call");
   const Settings& s = plan->settings.keys;
-  check_call(plan->settings, *call);
-  auto args = args_of<std::conditional_t<forward, typename I::Forward, typename I::Backward>>(*plan, *call, false);
-  const Tensor needed = args.scratch_on(s.device);
-  check_scratch(call->scratch, call->scratch_bytes, needed.bytes(), I::memory);
+  check_call(*plan, call);
+  auto args = args_of<std::conditional_t<forward, typename I::Forward, typename I::Backward>>(*plan, call, false);
+  const ScratchBytes bytes = scratch_of(*plan, call, args);
+  check_scratch(call.scratch, call.scratch_bytes, bytes.all(), I::memory);
   if (s.batch == 0) return;
   args.check(s.device);
-  if (needed.given()) args.scratch = Tensor(call->scratch, needed.dtype(), needed.shape());
-  launch_on(s.device, args, Launch{.stream = call->stream});
+  const Tensor needed = args.scratch_on(s.device);
+  if (needed.given()) args.scratch = Tensor(call.scratch, needed.dtype(), needed.shape());
+  const Launch launch{.stream = call.stream};
+  launch_on(s.device, args, launch);
+  if constexpr (std::is_same_v<Plan, longstride_plan>)
+    if (plan->extras.sink) run_sink(*plan, call, args, bytes.sink_at(), launch);
 }
 
-longstride_plan plan_of(const longstride_plan_config* config) {
-  const Settings s = settings_of(config);
-  const PatternConfig pattern = pattern_of(config->pattern, s.heads);
-  return {{.queries = s, .keys = s}, make_plan(pattern, config->pattern->layer, s.heads, s.n)};
+longstride_plan plan_of(const longstride_plan_config* given) {
+  const longstride_plan_config config = complete(given, "the plan's config");
+  const Settings keys = settings_of(config);
+  const longstride_pattern described = complete(config.pattern, "the pattern");
+  const PatternConfig pattern = pattern_of(described, keys.heads);
+  const Settings queries = queries_of(config, pattern, keys);
+  return {{.queries = queries, .keys = keys},
+          extras_of(config, queries, keys),
+          make_plan(pattern, described.layer, keys.heads, keys.n, {}, queries.n)};
 }
 longstride_distance_plan plan_of(const longstride_distance_config* config) { return {distance_settings_of(config)}; }
 

@@ -51,8 +51,7 @@ std::vector<std::int32_t> dilation_of(const longstride_distance_config& c) {
 }  // namespace
 
 DistanceSettings distance_settings_of(const longstride_distance_config* config) {
-  check_struct(config, "the config");
-  const auto& c = *config;
+  const auto c = complete(config, "the config");
   check_range("keys", c.keys, 1, most_keys);
   DistanceSettings s;
   s.keys = checked({.batch = c.batch,

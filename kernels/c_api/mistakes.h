@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -45,13 +46,33 @@ longstride_status status_of(F&& f) noexcept {
   }
 }
 
-// Structs have had one size so far; a version that adds members accepts this size as well.
+// The size of a struct in the first version of its header, which is accepted as well.
+template <class Struct>
+inline constexpr std::size_t first_bytes = sizeof(Struct);
+template <>
+inline constexpr std::size_t first_bytes<longstride_pattern> = offsetof(longstride_pattern, direction);
+template <>
+inline constexpr std::size_t first_bytes<longstride_plan_config> = offsetof(longstride_plan_config, queries);
+template <>
+inline constexpr std::size_t first_bytes<longstride_forward_call> = offsetof(longstride_forward_call, begin);
+template <>
+inline constexpr std::size_t first_bytes<longstride_backward_call> = offsetof(longstride_backward_call, begin);
+
 template <class Struct>
 void check_struct(const Struct* given, const char* name) {
   if (given == nullptr) throw Mistake("{} is null, but must be given", name);
-  if (given->struct_bytes != sizeof(Struct))
+  if (given->struct_bytes != sizeof(Struct) && given->struct_bytes != first_bytes<Struct>)
     throw Mistake("struct_bytes of {} is {}, but must be {}: set it to sizeof, and use the header of version {}", name,
                   given->struct_bytes, sizeof(Struct), LONGSTRIDE_VERSION);
+}
+
+// A checked copy, in which members that the caller's version does not have are 0.
+template <class Struct>
+Struct complete(const Struct* given, const char* name) {
+  check_struct(given, name);
+  Struct all{};
+  std::memcpy(&all, given, given->struct_bytes);
+  return all;
 }
 
 }  // namespace longstride::kernels::c_api

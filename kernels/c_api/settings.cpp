@@ -55,10 +55,17 @@ Integration integration_of(const char* given) {
 
 PartKind part_of(const char* given) {
   const std::string_view name = given == nullptr ? "" : given;
-  for (const PartKind kind :
-       {PartKind::dense, PartKind::local, PartKind::column, PartKind::fixed_block, PartKind::fixed_summary})
+  for (const PartKind kind : {PartKind::dense, PartKind::local, PartKind::column, PartKind::fixed_block,
+                              PartKind::fixed_summary, PartKind::first})
     if (name == name_of(kind)) return kind;
-  throw Mistake("parts has '{}', but must name dense, local, column, fixed_block or fixed_summary", shown(name));
+  throw Mistake("parts has '{}', but must name dense, local, column, fixed_block, fixed_summary or first", shown(name));
+}
+
+Direction direction_of(const char* given) {
+  const std::string_view name = given == nullptr ? "past" : given;
+  if (name == "past") return Direction::past;
+  if (name == "both") return Direction::both;
+  throw Mistake("direction is '{}', but must be past or both", shown(name));
 }
 
 // A problem without the prefix that it has in recipes.
@@ -108,9 +115,7 @@ Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char
   return s;
 }
 
-Settings settings_of(const longstride_plan_config* config) {
-  check_struct(config, "the plan's config");
-  const auto& c = *config;
+Settings settings_of(const longstride_plan_config& c) {
   return checked({.batch = c.batch,
                   .n = c.n,
                   .heads = c.heads,
@@ -120,9 +125,31 @@ Settings settings_of(const longstride_plan_config* config) {
                  c.dtype, c.device, "n");
 }
 
-PatternConfig pattern_of(const longstride_pattern* given, std::int64_t heads) {
-  check_struct(given, "the pattern");
-  const auto& p = *given;
+Settings queries_of(const longstride_plan_config& c, const PatternConfig& pattern, const Settings& keys) {
+  Settings queries = keys;
+  if (c.queries == 0) return queries;
+  queries.n = c.queries;
+  check_sizes(queries, "queries");
+  if (queries.n != keys.n && pattern.direction == Direction::past)
+    throw Mistake("queries is {}, but a pattern of the past has as many queries as keys, {}: set direction to both",
+                  queries.n, keys.n);
+  return queries;
+}
+
+Extras extras_of(const longstride_plan_config& c, const Settings& queries, const Settings& keys) {
+  check_range("bounds", c.bounds, LONGSTRIDE_NO_BOUNDS, LONGSTRIDE_DOCUMENTS);
+  check_flag("sink", c.sink);
+  const Extras extras{.bounds = static_cast<longstride_bounds>(c.bounds),
+                      .bounds_heads = c.bounds_heads == 0 ? 1 : c.bounds_heads,
+                      .sink = c.sink != 0};
+  if (extras.bounds_heads != 1 && extras.bounds_heads != keys.heads)
+    throw Mistake("bounds_heads is {}, but must be 1 or heads, {}", extras.bounds_heads, keys.heads);
+  if (extras.bounds == LONGSTRIDE_DOCUMENTS && queries.n != keys.n)
+    throw Mistake("queries is {}, but documents have as many queries as keys, {}", queries.n, keys.n);
+  return extras;
+}
+
+PatternConfig pattern_of(const longstride_pattern& p, std::int64_t heads) {
   PatternConfig pattern;
   pattern.integration = integration_of(p.integration);
   check_count("parts", "part_count", p.parts, p.part_count);
@@ -144,6 +171,9 @@ PatternConfig pattern_of(const longstride_pattern* given, std::int64_t heads) {
   check_flag("summary_inclusive", p.summary_inclusive);
   pattern.distinct_heads = p.distinct_heads != 0;
   pattern.summary_inclusive = p.summary_inclusive != 0;
+  pattern.direction = direction_of(p.direction);
+  check_range("first", p.first, 0, longest_plan);
+  pattern.first = p.first;
   if (const std::string problem = problem_of(pattern, heads, 1); !problem.empty())
     throw Mistake("{}", without_prefix(problem));
   return pattern;

@@ -29,7 +29,17 @@ void check_flag(const char* name, std::int32_t value);
 void check_count(const char* name, const char* count_name, const void* array, std::size_t count);
 // `s` with a dtype and a device of their enums; a scale of 0 becomes 1 / sqrt(key_size). `n`: what callers call s.n.
 Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n);
-Settings settings_of(const longstride_plan_config* config);
-PatternConfig pattern_of(const longstride_pattern* pattern, std::int64_t heads);
+Settings settings_of(const longstride_plan_config& config);
+
+// What calls may give besides tensors.
+struct Extras {
+  longstride_bounds bounds = LONGSTRIDE_NO_BOUNDS;
+  std::int64_t bounds_heads = 1;
+  bool sink = false;
+};
+// Settings of q and o, next to those of the keys.
+Settings queries_of(const longstride_plan_config& config, const PatternConfig& pattern, const Settings& keys);
+Extras extras_of(const longstride_plan_config& config, const Settings& queries, const Settings& keys);
+PatternConfig pattern_of(const longstride_pattern& pattern, std::int64_t heads);
 
 }  // namespace longstride::kernels::c_api

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "kernels/c_api/mistakes.h"
@@ -9,7 +10,6 @@
 namespace longstride::kernels::c_api {
 namespace {
 
-constexpr std::uintptr_t scratch_alignment = 64;
 // Elements from the first to the last of a dimension. Three of them still fit 64 bits when counted in bytes.
 constexpr std::int64_t longest_extent = std::int64_t{1} << 58;
 
@@ -33,6 +33,25 @@ void check_rows_of(const Settings& s, const Rows& rows, const char* name) {
     if (stride < 0 || (count > 1 && stride > longest_extent / (count - 1)))
       throw Mistake("{} has strides {}, {} and {}, but each must be at least 0 and the tensor below 2^58 elements",
                     name, rows.batch_stride, rows.position_stride, rows.head_stride);
+}
+
+// Throws if query i of an array of bounds, whose n queries are the rows from `row`, may not follow the one before it.
+void check_interval(const std::int32_t* begin, const std::int32_t* end, std::int64_t row, std::int64_t i,
+                    std::int64_t keys, bool documents) {
+  const auto known = [&](const std::int32_t* x) { return x[i] >= 0 && x[i] <= keys && (i == 0 || x[i] >= x[i - 1]); };
+  if (!known(begin) || !known(end))
+    throw Mistake(
+        "begin and end of row {} (query {}) are {} and {}, but must be from 0 to {} and at least those of the query "
+        "before it",
+        row + i, i, begin[i], end[i], keys);
+  if (!documents) return;
+  const bool same = i > 0 && begin[i] == begin[i - 1] && end[i] == end[i - 1];
+  const bool next = begin[i] == (i > 0 ? end[i - 1] : 0);
+  if (begin[i] > i || end[i] <= i || !(same || next) || (i == keys - 1 && end[i] != keys))
+    throw Mistake(
+        "begin and end of row {} (position {}) are {} and {}, but documents must hold their positions and follow each "
+        "other from 0 to {}",
+        row + i, i, begin[i], end[i], keys);
 }
 
 }  // namespace
@@ -71,14 +90,31 @@ void check_array(const void* data, std::size_t bytes, bool absent, const char* n
   check_alignment(data, bytes, name);
 }
 
+void check_bounds(const Settings& queries, const Extras& extras, std::int64_t keys, const std::int32_t* begin,
+                  const std::int32_t* end) {
+  for (std::int64_t unit = 0; unit < queries.batch * extras.bounds_heads; ++unit) {
+    const std::int64_t row = unit * queries.n;
+    for (std::int64_t i = 0; i < queries.n; ++i)
+      check_interval(begin + row, end + row, row, i, keys, extras.bounds == LONGSTRIDE_DOCUMENTS);
+  }
+}
+
+void check_sink(const Settings& s, const void* sink) {
+  for (std::int64_t h = 0; h < s.heads; ++h) {
+    const double logit = exact_type(s.device, s.dtype) == Dtype::f64 ? static_cast<const double*>(sink)[h]
+                                                                     : static_cast<const float*>(sink)[h];
+    if (!std::isfinite(logit)) throw Mistake("sink of head {} is {}, but must be finite", h, logit);
+  }
+}
+
 void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed, const char* memory_function) {
   if (needed == 0) return;
   if (scratch == nullptr) throw Mistake("scratch is null, but this call needs {} bytes ({})", needed, memory_function);
   if (bytes < needed)
     throw Mistake("scratch has {} bytes, but this call needs {}: ask {} with the number of threads that is set now",
                   bytes, needed, memory_function);
-  if (reinterpret_cast<std::uintptr_t>(scratch) % scratch_alignment != 0)
-    throw Mistake("scratch is at {}, but must be aligned to {} bytes", fmt::ptr(scratch), scratch_alignment);
+  if (reinterpret_cast<std::uintptr_t>(scratch) % scratch_line != 0)
+    throw Mistake("scratch is at {}, but must be aligned to {} bytes", fmt::ptr(scratch), scratch_line);
 }
 
 }  // namespace longstride::kernels::c_api

@@ -1,5 +1,7 @@
 /* Every pattern from C, forward and backward on the CPU, against a naive computation in long double. An error may be
    twice the largest of a naive computation in the type under test, and the rounding of a few terms. */
+#include <stddef.h>
+
 #include "tests/c_api/problem.h"
 
 /* Where the arrays of a call are. */
@@ -14,13 +16,14 @@ struct array {
 };
 static const unsigned char mark = 0xa5;
 
-static struct array array_of(const struct problem* p, int64_t size, int32_t dtype, enum layout layout) {
+static struct array array_of(int64_t batch, int64_t rows, int64_t heads, int64_t size, int32_t dtype,
+                             enum layout layout) {
   const int64_t row = layout == packed ? 2 * size + 3 : size, width = layout == apart ? size : row;
-  struct array a = {dtype, NULL, 0, {0, 0, 0}, {p->batch, p->n, p->heads, size}};
-  a.stride[2] = layout == heads_first ? p->n * width : width;
-  a.stride[1] = layout == heads_first ? width : p->heads * width;
-  a.stride[0] = p->n * p->heads * width;
-  a.bytes = (size_t)(p->batch * a.stride[0] + 2) * sizeof(double);
+  struct array a = {dtype, NULL, 0, {0, 0, 0}, {batch, rows, heads, size}};
+  a.stride[2] = layout == heads_first ? rows * width : width;
+  a.stride[1] = layout == heads_first ? width : heads * width;
+  a.stride[0] = rows * heads * width;
+  a.bytes = (size_t)(batch * a.stride[0] + 2) * sizeof(double);
   a.memory = malloc(a.bytes);
   memset(a.memory, mark, a.bytes);
   return a;
@@ -78,59 +81,109 @@ static void free_scratch(unsigned char* memory, const void* scratch, size_t byte
   free(memory);
 }
 
-/* By the library: from numbers to numbers, through arrays of the layout. */
-static void run(const struct problem* p, int32_t dtype, enum layout layout, double* input[4], struct naive_result* r) {
-  struct longstride_plan_config config = {sizeof config, p->pattern,    p->batch, p->n,  p->heads,
-                                          p->key_size,   p->value_size, 0,        dtype, LONGSTRIDE_CPU};
+enum tensor { q, k, v, dout, o, dq, dk, dv, tensors };
+static int has_query_rows(int x) { return x == q || x == dout || x == o || x == dq; }
+static int has_key_size(int x) { return x == q || x == k || x == dq || x == dk; }
+static size_t elements_of(const struct problem* p, int x) {
+  return has_query_rows(x) ? (has_key_size(x) ? q_of(p) : o_of(p)) : (has_key_size(x) ? k_of(p) : v_of(p));
+}
+
+/* A caller whose header ends before a member: what follows it must not be read. */
+#define AS_BEFORE(given, member)                                                                         \
+  do {                                                                                                   \
+    const size_t first = offsetof(__typeof__(given), member);                                            \
+    memset((unsigned char*)&(given) + first, mark, sizeof(given) - first), (given).struct_bytes = first; \
+  } while (0)
+
+static struct longstride_plan* plan_of(const struct problem* p, int32_t dtype, int old) {
+  struct longstride_pattern pattern = *p->pattern;
+  struct longstride_plan_config config = {.struct_bytes = sizeof config,
+                                          .pattern = &pattern,
+                                          .batch = p->batch,
+                                          .n = p->n,
+                                          .heads = p->heads,
+                                          .key_size = p->key_size,
+                                          .value_size = p->value_size,
+                                          .dtype = dtype,
+                                          .queries = p->queries,
+                                          .bounds = p->bounds,
+                                          .sink = p->sink != NULL,
+                                          .bounds_heads = p->bounds_heads};
+  if (old) {
+    AS_BEFORE(pattern, direction);
+    AS_BEFORE(config, queries);
+  }
   struct longstride_plan* plan = NULL;
   EXPECT(longstride_attention_create(&config, &plan) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  return plan;
+}
+
+/* By the library: from numbers to numbers, through arrays of the layout. */
+static void run(const struct problem* p, int32_t dtype, enum layout layout, int old, double* input[4],
+                struct naive_result* r) {
+  struct longstride_plan* plan = plan_of(p, dtype, old);
   if (plan == NULL) return;
   struct longstride_memory memory = {sizeof memory, 0, 0, 0};
   EXPECT(longstride_attention_memory(plan, &memory) == LONGSTRIDE_OK, "%s", longstride_last_error());
   EXPECT(memory.lse == rows_of(p) * width_of(dtype), "%zu", memory.lse);
 
-  enum { q, k, v, dout, o, dq, dk, dv, count };
-  struct array arrays[count];
-  double* numbers_of[count] = {input[0], input[1], input[2], input[3], r->o, r->dq, r->dk, r->dv};
-  for (int x = 0; x < count; ++x) {
-    const int of_keys = x == q || x == k || x == dq || x == dk;
-    arrays[x] = array_of(p, of_keys ? p->key_size : p->value_size, dtype, layout);
+  struct array arrays[tensors];
+  double* numbers_of[tensors] = {input[0], input[1], input[2], input[3], r->o, r->dq, r->dk, r->dv};
+  for (int x = 0; x < tensors; ++x) {
+    const int64_t rows = has_query_rows(x) ? queries_of(p) : p->n, size = has_key_size(x) ? p->key_size : p->value_size;
+    arrays[x] = array_of(p->batch, rows, p->heads, size, dtype, layout);
     if (x <= dout) copy(&arrays[x], numbers_of[x], in);
   }
-  struct problem sums = *p; /* lse is (batch, heads, n) */
-  sums.n = p->heads * p->n;
-  sums.heads = 1;
-  struct array lse = array_of(&sums, 1, dtype, apart);
+  struct array lse = array_of(p->batch, p->heads * queries_of(p), 1, 1, dtype, apart); /* (batch, heads, queries) */
+  struct array sink = array_of(1, 1, 1, p->heads, dtype, apart), dsink = array_of(1, 1, 1, p->heads, dtype, apart);
+  const int has_sink = p->sink != NULL;
+  if (has_sink) copy(&sink, (double*)(uintptr_t)p->sink, in);
+  copy(&dsink, r->dsink, in); /* zeros, to which the call adds */
   unsigned char *forward_memory, *backward_memory;
   void* forward_scratch = scratch_of(memory.forward_scratch, &forward_memory);
   void* backward_scratch = scratch_of(memory.backward_scratch, &backward_memory);
-  struct longstride_forward_call forward = {sizeof forward,       input_of(&arrays[q]),   input_of(&arrays[k]),
-                                            input_of(&arrays[v]), output_of(&arrays[o]),  first_of(&lse),
-                                            forward_scratch,      memory.forward_scratch, NULL};
+  struct longstride_forward_call forward = {.struct_bytes = sizeof forward,
+                                            .q = input_of(&arrays[q]),
+                                            .k = input_of(&arrays[k]),
+                                            .v = input_of(&arrays[v]),
+                                            .o = output_of(&arrays[o]),
+                                            .lse = first_of(&lse),
+                                            .scratch = forward_scratch,
+                                            .scratch_bytes = memory.forward_scratch,
+                                            .begin = p->begin,
+                                            .end = p->end,
+                                            .sink = has_sink ? first_of(&sink) : NULL};
+  if (old) AS_BEFORE(forward, begin);
   EXPECT(longstride_attention_forward(plan, &forward) == LONGSTRIDE_OK, "%s", longstride_last_error());
-  struct longstride_backward_call backward = {sizeof backward,
-                                              input_of(&arrays[q]),
-                                              input_of(&arrays[k]),
-                                              input_of(&arrays[v]),
-                                              input_of(&arrays[o]),
-                                              first_of(&lse),
-                                              input_of(&arrays[dout]),
-                                              output_of(&arrays[dq]),
-                                              output_of(&arrays[dk]),
-                                              output_of(&arrays[dv]),
-                                              backward_scratch,
-                                              memory.backward_scratch,
-                                              NULL};
+  struct longstride_backward_call backward = {.struct_bytes = sizeof backward,
+                                              .q = input_of(&arrays[q]),
+                                              .k = input_of(&arrays[k]),
+                                              .v = input_of(&arrays[v]),
+                                              .o = input_of(&arrays[o]),
+                                              .lse = first_of(&lse),
+                                              .dout = input_of(&arrays[dout]),
+                                              .dq = output_of(&arrays[dq]),
+                                              .dk = output_of(&arrays[dk]),
+                                              .dv = output_of(&arrays[dv]),
+                                              .scratch = backward_scratch,
+                                              .scratch_bytes = memory.backward_scratch,
+                                              .begin = p->begin,
+                                              .end = p->end,
+                                              .sink = has_sink ? first_of(&sink) : NULL,
+                                              .dsink = has_sink ? first_of(&dsink) : NULL};
+  if (old) AS_BEFORE(backward, begin);
   EXPECT(longstride_attention_backward(plan, &backward) == LONGSTRIDE_OK, "%s", longstride_last_error());
   longstride_attention_destroy(plan);
 
   free_scratch(forward_memory, forward_scratch, memory.forward_scratch);
   free_scratch(backward_memory, backward_scratch, memory.backward_scratch);
   copy(&lse, r->lse, out);
+  copy(&dsink, r->dsink, out);
   expect_marks_and_free(lse.memory, lse.bytes, "lse");
-  free(lse.memory);
-  for (int x = 0; x < count; ++x) {
-    const size_t bytes = (x == v || x == dout ? values_of(p) : keys_of(p)) * sizeof(double);
+  expect_marks_and_free(dsink.memory, dsink.bytes, "dsink");
+  free(sink.memory);
+  for (int x = 0; x < tensors; ++x) {
+    const size_t bytes = elements_of(p, x) * sizeof(double);
     double* after = malloc(bytes);
     copy(&arrays[x], x <= dout ? after : numbers_of[x], out);
     EXPECT(x > dout || memcmp(after, numbers_of[x], bytes) == 0, "input %d has changed", x);
@@ -140,13 +193,13 @@ static void run(const struct problem* p, int32_t dtype, enum layout layout, doub
   }
 }
 
-static void compare(const char* name, const struct problem* p, int32_t dtype, enum layout layout) {
+static void compare(const char* name, const struct problem* p, int32_t dtype, enum layout layout, int old) {
   uint64_t state = 1;
-  double* input[4] = {numbers(keys_of(p), &state), numbers(keys_of(p), &state), numbers(values_of(p), &state),
-                      numbers(values_of(p), &state)};
+  double* input[4];
+  for (int x = 0; x <= dout; ++x) input[x] = numbers(elements_of(p, x), &state);
   struct naive_result right = result_of(p), naive = result_of(p), tested = result_of(p);
   const struct naive_problem defined = {.batch = p->batch,
-                                        .queries = p->n,
+                                        .queries = queries_of(p),
                                         .keys = p->n,
                                         .heads = p->heads,
                                         .key_size = p->key_size,
@@ -156,22 +209,25 @@ static void compare(const char* name, const struct problem* p, int32_t dtype, en
                                         .v = input[2],
                                         .dout = input[3],
                                         .tables = 1,
+                                        .sink = p->sink,
+                                        .ahead = 1,
                                         .weight = allowed,
                                         .of = p};
   naive_attention(&defined, in_long_double, &right);
   naive_attention(&defined, dtype == LONGSTRIDE_F64 ? in_f64 : in_f32, &naive);
-  run(p, dtype, layout, input, &tested);
+  run(p, dtype, layout, old, input, &tested);
   const double terms =
       4.0 * (double)(p->key_size + p->value_size) * (dtype == LONGSTRIDE_F64 ? DBL_EPSILON : FLT_EPSILON);
   const struct {
     const char* name;
     const double *right, *naive, *tested;
     size_t count;
-  } checks[] = {{"o", right.o, naive.o, tested.o, values_of(p)},
+  } checks[] = {{"o", right.o, naive.o, tested.o, o_of(p)},
                 {"lse", right.lse, naive.lse, tested.lse, rows_of(p)},
-                {"dq", right.dq, naive.dq, tested.dq, keys_of(p)},
-                {"dk", right.dk, naive.dk, tested.dk, keys_of(p)},
-                {"dv", right.dv, naive.dv, tested.dv, values_of(p)}};
+                {"dq", right.dq, naive.dq, tested.dq, q_of(p)},
+                {"dk", right.dk, naive.dk, tested.dk, k_of(p)},
+                {"dv", right.dv, naive.dv, tested.dv, v_of(p)},
+                {"dsink", right.dsink, naive.dsink, tested.dsink, (size_t)p->heads}};
   for (size_t c = 0; c < sizeof checks / sizeof *checks; ++c) {
     const double allowed_error = 2 * largest_error(checks[c].naive, checks[c].right, checks[c].count) + terms;
     const double error = largest_error(checks[c].tested, checks[c].right, checks[c].count);
@@ -184,14 +240,54 @@ static void compare(const char* name, const struct problem* p, int32_t dtype, en
   free_result(&tested);
 }
 
+static int ascending(const void* a, const void* b) { return *(const int32_t*)a - *(const int32_t*)b; }
+
+/* Documents of a length, shorter at the end, or drawn intervals, whose ends never fall, some of them empty. */
+static void fill_bounds(struct problem* p, int32_t* begin, int32_t* end, uint64_t* state) {
+  const int64_t rows = queries_of(p), length = 1 + p->n / 3;
+  for (int64_t unit = 0; unit < p->batch * p->bounds_heads; ++unit, begin += rows, end += rows) {
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t beyond = (i / length + 1) * length;
+      const int documents = p->bounds == LONGSTRIDE_DOCUMENTS;
+      begin[i] = (int32_t)(documents ? i / length * length : (int64_t)((1 + next_number(state)) * (double)p->n / 2));
+      end[i] = (int32_t)(documents ? (beyond < p->n ? beyond : p->n)
+                                   : (int64_t)((1 + next_number(state)) * (double)p->n / 2));
+    }
+    qsort(begin, (size_t)rows, sizeof *begin, ascending);
+    qsort(end, (size_t)rows, sizeof *end, ascending);
+  }
+}
+
+/* The same with bounds, a sink, and where the pattern allows it other queries than keys, in turns. */
+static void clamp(const char* name, const struct problem* plain, int32_t dtype, enum layout layout, int turn) {
+  static const double sink[] = {0.5, -1.25, 2, 0};
+  struct problem p = *plain;
+  if (looks_ahead(p.pattern) && turn % 3 != 0) p.queries = turn % 3 == 1 ? (p.n + 1) / 2 : 2 * p.n + 3;
+  p.bounds = turn % 4 == 3 ? LONGSTRIDE_NO_BOUNDS
+                           : (p.queries == 0 && turn % 2 == 0 ? LONGSTRIDE_DOCUMENTS : LONGSTRIDE_INTERVALS);
+  p.bounds_heads = turn % 5 < 2 ? p.heads : 1;
+  const size_t count = (size_t)(p.batch * p.bounds_heads * queries_of(&p));
+  int32_t *begin = malloc(count * sizeof *begin), *end = malloc(count * sizeof *end);
+  uint64_t state = (uint64_t)turn;
+  fill_bounds(&p, begin, end, &state);
+  if (p.bounds != LONGSTRIDE_NO_BOUNDS) p.begin = begin, p.end = end;
+  if (turn % 4 != 1) p.sink = sink;
+  compare(name, &p, dtype, layout, 0);
+  free(begin);
+  free(end);
+}
+
 /* Every pattern, over lengths that no tile divides, sizes of heads, types and layouts in turn. */
 static int test_pattern(const char* name, const struct longstride_pattern* pattern, int turn) {
   static const int64_t lengths[] = {1, 5, 37, 130, 64}, sizes[][2] = {{8, 8}, {16, 24}, {33, 7}};
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i, ++turn) {
     const int64_t* size = sizes[turn % 3];
-    const struct problem p = {pattern, 2, lengths[i], 4, size[0], size[1]};
-    compare(name, &p, turn % 2 == 0 ? LONGSTRIDE_F64 : LONGSTRIDE_F32, (enum layout)(turn % layouts));
-    compare(name, &p, turn % 2 == 0 ? LONGSTRIDE_F32 : LONGSTRIDE_F64, apart);
+    const int32_t one = turn % 2 == 0 ? LONGSTRIDE_F64 : LONGSTRIDE_F32, other = LONGSTRIDE_F64 - one;
+    const int is_old = !looks_ahead(pattern) && pattern->first == 0;
+    struct problem p = {pattern, 2, lengths[i], 4, size[0], size[1], 0, LONGSTRIDE_NO_BOUNDS, 0, NULL, NULL, NULL};
+    compare(name, &p, one, (enum layout)(turn % layouts), 0);
+    compare(name, &p, other, apart, is_old);
+    clamp(name, &p, one, (enum layout)(turn % layouts), turn);
   }
   return turn;
 }
@@ -199,27 +295,34 @@ static int test_pattern(const char* name, const struct longstride_pattern* patte
 int main(void) {
   static const char *const strided[] = {"local", "column"}, *const fixed[] = {"fixed_block", "fixed_summary"},
                            *const cycle[] = {"column", "local", "dense"}, *const mixed[] = {"fixed_block", "column"},
-                           *const summaries[] = {"local", "fixed_summary"};
+                           *const summaries[] = {"local", "fixed_summary"}, *const streaming[] = {"local", "first"};
   static const int64_t one[] = {3}, each[] = {2, 1, 7, 4};
   const size_t bytes = sizeof(struct longstride_pattern);
   const struct longstride_pattern patterns[] = {
-      {bytes, "interleaved", cycle + 2, 1, 0, 0, NULL, 0, 0, 0, 0},
-      {bytes, "merged", cycle + 1, 1, 0, 11, NULL, 0, 0, 0, 0},
-      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 0},
-      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 1},
-      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 5},
-      {bytes, "interleaved", fixed, 2, 7, 0, one, 1, 0, 0, 1},
-      {bytes, "interleaved", fixed, 2, 16, 0, one, 1, 1, 1, 1},
-      {bytes, "merged", strided, 2, 16, 0, NULL, 0, 0, 0, 0},
-      {bytes, "merged", strided, 2, 7, 20, NULL, 0, 0, 0, 0},
-      {bytes, "merged", mixed, 2, 7, 0, NULL, 0, 0, 0, 0},
-      {bytes, "merged", fixed, 2, 16, 0, one, 1, 0, 0, 0},
-      {bytes, "merged", fixed, 2, 16, 0, one, 1, 1, 0, 0},
-      {bytes, "merged", fixed, 2, 7, 0, each, 4, 1, 1, 0},
-      {bytes, "merged", summaries, 2, 7, 0, each, 4, 0, 0, 0},
-      {bytes, "multihead", strided, 2, 7, 0, NULL, 0, 0, 0, 0},
-      {bytes, "multihead", fixed, 2, 16, 0, one, 1, 0, 1, 0},
-      {bytes, "merged", strided, 2, 1000, 0, NULL, 0, 0, 0, 0},
+      {bytes, "interleaved", cycle + 2, 1, 0, 0, NULL, 0, 0, 0, 0, NULL, 0},
+      {bytes, "merged", cycle + 1, 1, 0, 11, NULL, 0, 0, 0, 0, NULL, 0},
+      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 0, NULL, 0},
+      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 1, NULL, 0},
+      {bytes, "interleaved", cycle, 3, 7, 0, NULL, 0, 0, 0, 5, NULL, 0},
+      {bytes, "interleaved", fixed, 2, 7, 0, one, 1, 0, 0, 1, NULL, 0},
+      {bytes, "interleaved", fixed, 2, 16, 0, one, 1, 1, 1, 1, NULL, 0},
+      {bytes, "merged", strided, 2, 16, 0, NULL, 0, 0, 0, 0, NULL, 0},
+      {bytes, "merged", strided, 2, 7, 20, NULL, 0, 0, 0, 0, NULL, 0},
+      {bytes, "merged", mixed, 2, 7, 0, NULL, 0, 0, 0, 0, NULL, 0},
+      {bytes, "merged", fixed, 2, 16, 0, one, 1, 0, 0, 0, NULL, 0},
+      {bytes, "merged", fixed, 2, 16, 0, one, 1, 1, 0, 0, NULL, 0},
+      {bytes, "merged", fixed, 2, 7, 0, each, 4, 1, 1, 0, NULL, 0},
+      {bytes, "merged", summaries, 2, 7, 0, each, 4, 0, 0, 0, NULL, 0},
+      {bytes, "multihead", strided, 2, 7, 0, NULL, 0, 0, 0, 0, NULL, 0},
+      {bytes, "multihead", fixed, 2, 16, 0, one, 1, 0, 1, 0, NULL, 0},
+      {bytes, "merged", strided, 2, 1000, 0, NULL, 0, 0, 0, 0, NULL, 0},
+      {bytes, "interleaved", cycle + 2, 1, 0, 0, NULL, 0, 0, 0, 0, "both", 0},
+      {bytes, "interleaved", cycle + 1, 1, 0, 11, NULL, 0, 0, 0, 0, "both", 0},
+      {bytes, "merged", strided, 2, 16, 0, NULL, 0, 0, 0, 0, "both", 0},
+      {bytes, "multihead", strided, 2, 16, 0, NULL, 0, 0, 0, 0, "both", 0},
+      {bytes, "merged", fixed, 2, 7, 0, each, 4, 1, 1, 0, "both", 0},
+      {bytes, "merged", streaming, 2, 0, 11, NULL, 0, 0, 0, 0, "past", 4},
+      {bytes, "merged", streaming, 2, 0, 11, NULL, 0, 0, 0, 0, "both", 4},
   };
   int turn = 0;
   for (size_t i = 0; i < sizeof patterns / sizeof *patterns; ++i) {
@@ -227,6 +330,6 @@ int main(void) {
     snprintf(name, sizeof name, "pattern %zu (%s)", i, patterns[i].integration);
     turn = test_pattern(name, &patterns[i], turn);
   }
-  printf("%d comparisons, %d failures\n", 2 * turn, failures);
+  printf("%d comparisons, %d failures\n", 3 * turn, failures);
   return failures == 0 && turn > 80 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

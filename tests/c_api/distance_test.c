@@ -85,8 +85,8 @@ static void naive(const struct distance_problem* p, const struct distance_arrays
                                         .slope = c->longest_span > 0 ? c->longest_span / c->ramp : 0,
                                         .weight = weight,
                                         .of = &spans};
-  const struct naive_result result = {r->o,   r->lse, r->q, r->k, r->v, r->table, r->content_bias, r->position_bias,
-                                      r->span};
+  const struct naive_result result = {r->o,    r->lse, r->q, r->k, r->v, r->table, r->content_bias, r->position_bias,
+                                      r->span, NULL};
   naive_attention(&defined, type, &result);
 }
 

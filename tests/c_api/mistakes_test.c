@@ -21,17 +21,41 @@ static struct longstride_backward_call back;
 
 /* A plan and calls without a mistake: 2 sequences of 8 positions, 2 heads of 4. */
 static void reset(void) {
-  const struct longstride_pattern p = {sizeof p, "merged", fixed, 2, 4, 0, width, 1, 0, 0, 0};
-  const struct longstride_plan_config c = {sizeof c, &pattern, 2, 8, 2, 4, 4, 0, LONGSTRIDE_F32, LONGSTRIDE_CPU};
+  const struct longstride_pattern p = {.struct_bytes = sizeof p,
+                                       .integration = "merged",
+                                       .parts = fixed,
+                                       .part_count = 2,
+                                       .stride = 4,
+                                       .summary = width,
+                                       .summary_count = 1};
+  const struct longstride_plan_config c = {
+      .struct_bytes = sizeof c, .pattern = &pattern, .batch = 2, .n = 8, .heads = 2, .key_size = 4, .value_size = 4};
   const struct longstride_input in_q = {q, 64, 8, 4}, in_k = {k, 64, 8, 4}, in_v = {v, 64, 8, 4};
   const struct longstride_output out = {o, 64, 8, 4};
   unsigned char* scratch = scratch_memory + (64 - (uintptr_t)scratch_memory % 64);
   pattern = p;
   config = c;
-  const struct longstride_forward_call f = {sizeof f, in_q, in_k, in_v, out, lse, scratch, 1 << 21, NULL};
+  const struct longstride_forward_call f = {.struct_bytes = sizeof f,
+                                            .q = in_q,
+                                            .k = in_k,
+                                            .v = in_v,
+                                            .o = out,
+                                            .lse = lse,
+                                            .scratch = scratch,
+                                            .scratch_bytes = 1 << 21};
   const struct longstride_output dq = {q, 64, 8, 4}, dk = {k, 64, 8, 4}, dv = {v, 64, 8, 4};
-  const struct longstride_backward_call b = {sizeof b, in_q, in_k, in_v,    {o, 64, 8, 4}, lse, {o, 64, 8, 4},
-                                             dq,       dk,   dv,   scratch, 1 << 21,       NULL};
+  const struct longstride_backward_call b = {.struct_bytes = sizeof b,
+                                             .q = in_q,
+                                             .k = in_k,
+                                             .v = in_v,
+                                             .o = {o, 64, 8, 4},
+                                             .lse = lse,
+                                             .dout = {o, 64, 8, 4},
+                                             .dq = dq,
+                                             .dk = dk,
+                                             .dv = dv,
+                                             .scratch = scratch,
+                                             .scratch_bytes = 1 << 21};
   call = f;
   back = b;
 }
@@ -70,20 +94,20 @@ static void test_patterns(void) {
   REFUSES(pattern.integration = name + 5,
           TEXT("integration is '%.64s...', but must be one of interleaved, merged, multihead", name + 5));
   REFUSES((pattern.parts = names, pattern.part_count = 1),
-          TEXT("parts has '%.64s...', but must name dense, local, column, fixed_block or fixed_summary", name));
+          TEXT("parts has '%.64s...', but must name dense, local, column, fixed_block, fixed_summary or first", name));
   /* Bytes that a terminal would obey, and a character of two bytes, 64 of which would end in the middle of one. */
   static const char strange[] = "\x1b[31m0123456789012345678901234567890123456789012345678901234567\xc3\xa4\xc3\xa4";
   REFUSES(pattern.integration = strange,
           "integration is '?[31m0123456789012345678901234567890123456789012345678901234567...', but must be one of "
           "interleaved, merged, multihead");
   REFUSES(pattern.parts = wrong,
-          "parts has 'diagonal', but must name dense, local, column, fixed_block or fixed_summary");
+          "parts has 'diagonal', but must name dense, local, column, fixed_block, fixed_summary or first");
   REFUSES((pattern.parts = none, pattern.part_count = 1),
-          "parts has '', but must name dense, local, column, fixed_block or fixed_summary");
+          "parts has '', but must name dense, local, column, fixed_block, fixed_summary or first");
   REFUSES(pattern.parts = NULL, "parts is null, but part_count is 2");
   REFUSES(pattern.part_count = (size_t)-1, "parts has 18446744073709551615 names, but must have at most 4096");
   REFUSES(pattern.part_count = 0,
-          "parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary");
+          "parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary, first");
   REFUSES(pattern.stride = 0, "stride is 0, but fixed_block needs a positive number of positions");
   REFUSES(pattern.stride = -1, "stride is -1, but must be from 0 to 16777216");
   REFUSES(pattern.window = INT64_MAX, "window is 9223372036854775807, but must be from 0 to 16777216");
@@ -96,6 +120,12 @@ static void test_patterns(void) {
   REFUSES(pattern.summary_count = 3, "summary has 3 widths, but must have none, one, or one for each of 2 heads");
   REFUSES(pattern.distinct_heads = 2, "distinct_heads is 2, but must be 0 or 1");
   REFUSES(pattern.summary_inclusive = -1, "summary_inclusive is -1, but must be 0 or 1");
+  REFUSES(pattern.direction = "ahead", "direction is 'ahead', but must be past or both");
+  static const char* const streaming[] = {"local", "first"};
+  REFUSES((pattern.parts = streaming, pattern.direction = "both", pattern.first = 1, pattern.window = 4),
+          "window is 4, but direction both needs an odd number of keys, as many behind a position as ahead");
+  REFUSES(pattern.parts = streaming, "first is 0, but the part first needs a positive number of keys");
+  REFUSES(pattern.first = -1, "first is -1, but must be from 0 to 16777216");
 }
 
 static void test_configs(void) {
@@ -128,6 +158,14 @@ static void test_configs(void) {
                  "toolkit is installed",
                  __LINE__);
   }
+  REFUSES(config.queries = 5,
+          "queries is 5, but a pattern of the past has as many queries as keys, 8: set direction to both");
+  REFUSES(config.queries = -1, "queries is -1, but must be from 1 to 16777216");
+  REFUSES((config.queries = 5, pattern.direction = "both", config.bounds = LONGSTRIDE_DOCUMENTS),
+          "queries is 5, but documents have as many queries as keys, 8");
+  REFUSES(config.bounds = 3, "bounds is 3, but must be from 0 to 2");
+  REFUSES(config.bounds_heads = 3, "bounds_heads is 3, but must be 1 or heads, 2");
+  REFUSES(config.sink = 2, "sink is 2, but must be 0 or 1");
   expect(longstride_attention_create(NULL, NULL), LONGSTRIDE_INVALID,
          "plan is null, but must be where the plan is to be kept", __LINE__);
 }
@@ -184,7 +222,65 @@ static void test_calls(const struct longstride_plan* plan) {
   expect(longstride_attention_backward(plan, &back), LONGSTRIDE_INVALID,
          "dv has strides 63, 8 and 4, with which elements share memory, but an output's must not", __LINE__);
   reset();
+  static const int32_t unwanted[16];
+  static const float none[2];
+  REFUSES_CALL(call.begin = unwanted, "begin is given, but the plan has none, so it must be null");
+  REFUSES_CALL(call.sink = none, "sink is given, but the plan has none, so it must be null");
+  back.dsink = lse;
+  expect(longstride_attention_backward(plan, &back), LONGSTRIDE_INVALID,
+         "dsink is given, but the plan has none, so it must be null", __LINE__);
+  reset();
   for (size_t i = 0; i < sizeof o / sizeof *o; ++i) EXPECT(o[i] == 7 && q[i] == 7, "element %zu is written", i);
+}
+
+#define REFUSES_BOUNDS(i, first, beyond, sentence)                                             \
+  do {                                                                                         \
+    begin[i] = first, end[i] = beyond;                                                         \
+    expect(longstride_attention_forward(plan, &call), LONGSTRIDE_INVALID, sentence, __LINE__); \
+    memcpy(begin, first_of, sizeof begin), memcpy(end, end_of, sizeof end);                    \
+  } while (0)
+
+/* Bounds of 2 rows of 8 positions in documents of 4, and sinks of 2 heads. */
+static void test_bounds(enum longstride_bounds bounds) {
+  static const int32_t first_of[16] = {0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4},
+                       end_of[16] = {4, 4, 4, 4, 8, 8, 8, 8, 4, 4, 4, 4, 8, 8, 8, 8};
+  static int32_t begin[16], end[16];
+  static float sink[2];
+  struct longstride_plan* plan = NULL;
+  memcpy(begin, first_of, sizeof begin), memcpy(end, end_of, sizeof end);
+  config.bounds = bounds;
+  config.sink = 1;
+  EXPECT(longstride_attention_create(&config, &plan) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  call.begin = begin, call.end = end, call.sink = sink;
+  REFUSES_BOUNDS(10, -1, 4,
+                 "begin and end of row 10 (query 2) are -1 and 4, but must be from 0 to 8 and at least those of the "
+                 "query before it");
+  REFUSES_BOUNDS(15, 4, 9,
+                 "begin and end of row 15 (query 7) are 4 and 9, but must be from 0 to 8 and at least those of the "
+                 "query before it");
+  REFUSES_BOUNDS(5, 3, 8,
+                 "begin and end of row 5 (query 5) are 3 and 8, but must be from 0 to 8 and at least those of the "
+                 "query before it");
+  if (bounds == LONGSTRIDE_DOCUMENTS) {
+    REFUSES_BOUNDS(3, 0, 5,
+                   "begin and end of row 3 (position 3) are 0 and 5, but documents must hold their positions and "
+                   "follow each other from 0 to 8");
+    REFUSES_BOUNDS(8, 1, 4,
+                   "begin and end of row 8 (position 0) are 1 and 4, but documents must hold their positions and "
+                   "follow each other from 0 to 8");
+  }
+  sink[1] = INFINITY;
+  expect(longstride_attention_forward(plan, &call), LONGSTRIDE_INVALID, "sink of head 1 is inf, but must be finite",
+         __LINE__);
+  sink[1] = 0;
+  call.end = NULL;
+  expect(longstride_attention_forward(plan, &call), LONGSTRIDE_INVALID,
+         "end is null, but must point to memory, because the plan has one", __LINE__);
+  call.end = end, call.sink = NULL;
+  expect(longstride_attention_forward(plan, &call), LONGSTRIDE_INVALID,
+         "sink is null, but must point to memory, because the plan has one", __LINE__);
+  longstride_attention_destroy(plan);
+  reset();
 }
 
 /* A call without sequences succeeds and needs no memory but scratch, nor strides. */
@@ -215,6 +311,8 @@ int main(void) {
   struct longstride_plan* plan = NULL;
   EXPECT(longstride_attention_create(&config, &plan) == LONGSTRIDE_OK, "%s", longstride_last_error());
   test_calls(plan);
+  test_bounds(LONGSTRIDE_INTERVALS);
+  test_bounds(LONGSTRIDE_DOCUMENTS);
   test_empty();
 
   expect(longstride_attention_forward(NULL, &call), LONGSTRIDE_INVALID,

@@ -6,13 +6,14 @@ namespace {
 
 template <class A>
 void compute(const naive_problem& p, const naive_result& r) {
-  longstride::kernels::NaiveAttention<A> naive(
-      {p.batch, p.queries, p.keys, p.heads, p.key_size, p.value_size, 1 / std::sqrt(static_cast<double>(p.key_size)),
-       p.q, p.k, p.v, p.dout, p.distances, p.tables, p.table, p.content_bias, p.position_bias, r.dtable != nullptr});
+  longstride::kernels::NaiveAttention<A> naive({p.batch, p.queries, p.keys, p.heads, p.key_size, p.value_size,
+                                                1 / std::sqrt(static_cast<double>(p.key_size)), p.q, p.k, p.v, p.dout,
+                                                p.distances, p.tables, p.table, p.content_bias, p.position_bias,
+                                                r.dtable != nullptr, false, p.sink});
   naive.run([&](std::int64_t s, std::int64_t h, std::int64_t i) {
     std::vector<longstride::kernels::NaivePair<A>> pairs;
     const std::int64_t position = p.keys - p.queries + i;
-    for (std::int64_t j = 0; j <= position; ++j)
+    for (std::int64_t j = 0; j < (p.ahead ? p.keys : position + 1); ++j)
       if (const auto weight = static_cast<A>(p.weight(p.of, s, h, i, j)); weight > 0)
         pairs.push_back({j, position - j, weight, static_cast<A>(weight < 1 ? p.slope : 0)});
     return pairs;
@@ -29,6 +30,7 @@ void compute(const naive_problem& p, const naive_result& r) {
   copy(naive.out.dcontent_bias, r.dcontent_bias);
   copy(naive.out.dposition_bias, r.dposition_bias);
   copy(naive.out.dspan, r.dspan);
+  copy(naive.out.dsink, r.dsink);
 }
 
 }  // namespace

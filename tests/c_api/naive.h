@@ -16,13 +16,15 @@ struct naive_problem {
   int64_t distances, tables;                          /* no distances: no table */
   const double *table, *content_bias, *position_bias; /* null: none */
   double slope;                                       /* of a weight below 1, by the span */
+  const double* sink;                                 /* (heads): a logit without a value; null: none */
+  int ahead;                                          /* 1: the weight is asked of later keys as well */
   /* Factor of the exponential of a score, of a query row and a key row; 0 if the key is not seen. */
   double (*weight)(const void* of, int64_t sequence, int64_t head, int64_t i, int64_t j);
   const void* of;
 };
 /* Null: not wanted; without dtable, no gradient of a parameter is. */
 struct naive_result {
-  double *o, *lse, *dq, *dk, *dv, *dtable, *dcontent_bias, *dposition_bias, *dspan;
+  double *o, *lse, *dq, *dk, *dv, *dtable, *dcontent_bias, *dposition_bias, *dspan, *dsink;
 };
 void naive_attention(const struct naive_problem* problem, enum arithmetic type, const struct naive_result* result);
 

@@ -17,28 +17,45 @@
 struct problem {
   const struct longstride_pattern* pattern;
   int64_t batch, n, heads, key_size, value_size;
+  int64_t queries; /* 0: n */
+  enum longstride_bounds bounds;
+  int64_t bounds_heads;
+  const int32_t *begin, *end; /* (batch, bounds_heads, queries) */
+  const double* sink;         /* (heads), or null */
 };
 
-static size_t rows_of(const struct problem* p) { return (size_t)(p->batch * p->n * p->heads); }
-static size_t keys_of(const struct problem* p) { return rows_of(p) * (size_t)p->key_size; }
-static size_t values_of(const struct problem* p) { return rows_of(p) * (size_t)p->value_size; }
+static int64_t queries_of(const struct problem* p) { return p->queries > 0 ? p->queries : p->n; }
+/* Rows of queries, and elements of q, k, v and o. */
+static size_t rows_of(const struct problem* p) { return (size_t)(p->batch * queries_of(p) * p->heads); }
+static size_t key_rows_of(const struct problem* p) { return (size_t)(p->batch * p->n * p->heads); }
+static size_t q_of(const struct problem* p) { return rows_of(p) * (size_t)p->key_size; }
+static size_t k_of(const struct problem* p) { return key_rows_of(p) * (size_t)p->key_size; }
+static size_t v_of(const struct problem* p) { return key_rows_of(p) * (size_t)p->value_size; }
+static size_t o_of(const struct problem* p) { return rows_of(p) * (size_t)p->value_size; }
+
+static int looks_ahead(const struct longstride_pattern* p) { return p->direction && strcmp(p->direction, "both") == 0; }
 
 static int allows(const struct longstride_pattern* p, const char* part, int64_t head, int64_t i, int64_t j) {
   const int64_t l = p->stride, window = p->window > 0 ? p->window : l + 1;
+  if (j > i && !looks_ahead(p)) return 0;
   if (strcmp(part, "dense") == 0) return 1;
-  if (strcmp(part, "local") == 0) return i - j < window;
+  if (strcmp(part, "local") == 0) return looks_ahead(p) ? llabs(i - j) <= window / 2 : i - j < window;
   if (strcmp(part, "column") == 0) return (i - j) % l == 0;
   if (strcmp(part, "fixed_block") == 0) return i / l == j / l;
+  if (strcmp(part, "first") == 0) return j < p->first;
   const int64_t c = p->summary[p->summary_count == 1 ? 0 : head], s = p->distinct_heads ? head % (l / c) : 0;
   return (j % l >= l - (s + 1) * c && j % l < l - s * c) || (p->summary_inclusive && j % l == 0);
 }
 
-/* 1 if position i of a head of the problem may attend to position j <= i, else 0. */
+/* 1 if query i of a head of the problem may attend to position j, else 0. */
 static double allowed(const void* problem, int64_t sequence, int64_t head, int64_t i, int64_t j) {
   const struct problem* of = problem;
   const struct longstride_pattern* p = of->pattern;
   const int64_t count = (int64_t)p->part_count;
-  (void)sequence;
+  if (of->bounds != LONGSTRIDE_NO_BOUNDS) {
+    const int64_t row = (sequence * of->bounds_heads + head % of->bounds_heads) * queries_of(of) + i;
+    if (j < of->begin[row] || j >= of->end[row]) return 0;
+  }
   if (strcmp(p->integration, "interleaved") == 0) return allows(p, p->parts[p->layer % count], head, i, j);
   if (strcmp(p->integration, "multihead") == 0) return allows(p, p->parts[head * count / of->heads], head, i, j);
   for (int64_t part = 0; part < count; ++part)
@@ -47,15 +64,12 @@ static double allowed(const void* problem, int64_t sequence, int64_t head, int64
 }
 
 static struct naive_result result_of(const struct problem* p) {
-  struct naive_result r = {calloc(values_of(p), sizeof(double)),
-                           calloc(rows_of(p), sizeof(double)),
-                           calloc(keys_of(p), sizeof(double)),
-                           calloc(keys_of(p), sizeof(double)),
-                           calloc(values_of(p), sizeof(double)),
-                           NULL,
-                           NULL,
-                           NULL,
-                           NULL};
+  const struct naive_result r = {.o = calloc(o_of(p), sizeof(double)),
+                                 .lse = calloc(rows_of(p), sizeof(double)),
+                                 .dq = calloc(q_of(p), sizeof(double)),
+                                 .dk = calloc(k_of(p), sizeof(double)),
+                                 .dv = calloc(v_of(p), sizeof(double)),
+                                 .dsink = calloc((size_t)p->heads, sizeof(double))};
   return r;
 }
 static void free_result(struct naive_result* r) {
@@ -64,6 +78,7 @@ static void free_result(struct naive_result* r) {
   free(r->dq);
   free(r->dk);
   free(r->dv);
+  free(r->dsink);
 }
 
 static double* numbers(size_t count, uint64_t* state) {

@@ -13,13 +13,30 @@ namespace {
 
 // Every kernel at least once; test_emulated_slow runs all shapes, in more orders.
 constexpr const char* one_or_two_of_each_kernel[] = {
-    "local 65, n 321, heads 24/32",     "block 256, n 400, heads 32/24",     "local 193, n 450, heads 64/64",
-    "block 100, n 333, heads 64/64",    "block 250, n 520, heads 64/40",     "block 500, n 600, heads 64/56",
-    "local 60, n 300, heads 64/128",    "block 100, n 333, heads 64/72",     "column 3, n 400, heads 64/128",
-    "strided, n 300, heads 32/32",      "inclusive, n 400, heads 64/64",     "dense, n 450, heads 64/64",
-    "fixed 64, 16, n 333, heads 64/64", "fixed 128, 31, n 450, heads 24/32", "fixed 100, 25, n 333, heads 128/96",
-    "dense, n 321, heads 32/24",        "fixed 64, 16, n 100, heads 32/32",  "local 7, n 200, heads 72/40",
-    "local 129, n 700, heads 128/128",  "block 100, n 333, heads 128/112",
+    "local 65, n 321, heads 24/32",
+    "block 256, n 400, heads 32/24",
+    "local 193, n 450, heads 64/64",
+    "block 100, n 333, heads 64/64",
+    "block 250, n 520, heads 64/40",
+    "block 500, n 600, heads 64/56",
+    "local 60, n 300, heads 64/128",
+    "block 100, n 333, heads 64/72",
+    "column 3, n 400, heads 64/128",
+    "strided, n 300, heads 32/32",
+    "inclusive, n 400, heads 64/64",
+    "dense, n 450, heads 64/64",
+    "fixed 64, 16, n 333, heads 64/64",
+    "fixed 128, 31, n 450, heads 24/32",
+    "fixed 100, 25, n 333, heads 128/96",
+    "dense, n 321, heads 32/24",
+    "fixed 64, 16, n 100, heads 32/32",
+    "local 7, n 200, heads 72/40",
+    "local 129, n 700, heads 128/128",
+    "block 100, n 333, heads 128/112",
+    "local 100, 5 documents, n 333, heads 64/64",
+    "both, strided, n 300, heads 64/64",
+    "dense, 8 documents, n 450, heads 64/64",
+    "strided, 8 documents, n 301, heads 64/64",
 };
 
 std::vector<EmulatedShape> fast_shapes() {

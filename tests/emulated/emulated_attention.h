@@ -23,9 +23,12 @@ namespace longstride::kernels {
 // q, k and v side by side in every row, as in the model, and so their gradients. bf16.
 class EmulatedAttention {
  public:
-  EmulatedAttention(const PatternConfig& pattern, const AttentionShape& shape, AttentionPath path = AttentionPath::sm90)
+  // ends: of documents, to which rows are clamped.
+  EmulatedAttention(const PatternConfig& pattern, const AttentionShape& shape, AttentionPath path = AttentionPath::sm90,
+                    const std::vector<std::int32_t>& ends = {})
       : shape_(shape), path_(path), plan_(make_plan(pattern, 0, shape.heads, shape.n)), in_(shape, Dtype::bf16) {
-    const auto masks = masks_of(pattern, shape.heads, 0, shape.n);
+    auto masks = masks_of(pattern, shape.heads, 0, shape.n);
+    if (!ends.empty()) clamp(masks, ends);
     naive_ = dense_attention<float>(in_, masks, Dtype::bf16);
     exact_ = dense_attention<double>(in_, masks, Dtype::f64);
     inputs_.resize(2 * in_.q.size() + in_.v.size());
@@ -54,7 +57,8 @@ class EmulatedAttention {
                                 Tensor(lse_.data(), Dtype::f32, {shape_.batch, shape_.heads, shape_.n}),
                                 shape_.scale(),
                                 {},
-                                path_};
+                                path_,
+                                bounds()};
     AttentionBackwardArgs backward{plan_.get(),
                                    forward.q,
                                    forward.k,
@@ -67,7 +71,8 @@ class EmulatedAttention {
                                    slice(gradients_, 2),
                                    forward.scale,
                                    {},
-                                   path_};
+                                   path_,
+                                   bounds()};
     const Tensor needed = backward.scratch_on(Device::cuda);
     const std::size_t words = needed.bytes() / sizeof(float);
     constexpr float untouched = 1.25e30f;
@@ -99,6 +104,23 @@ class EmulatedAttention {
   }
 
  private:
+  // To the documents that end there, and one behind them.
+  void clamp(std::vector<Mask>& masks, const std::vector<std::int32_t>& ends) {
+    const auto n = static_cast<std::int32_t>(shape_.n);
+    for (std::int32_t i = 0; i < n; ++i) {
+      const auto next = std::upper_bound(ends.begin(), ends.end(), i);
+      begin_.push_back(next == ends.begin() ? 0 : *(next - 1));
+      end_.push_back(next == ends.end() ? n : *next);
+      for (Mask& mask : masks)
+        std::erase_if(mask[static_cast<std::size_t>(i)],
+                      [&](std::int32_t j) { return j < begin_.back() || j >= end_.back(); });
+    }
+  }
+  RowBounds bounds() {
+    if (begin_.empty()) return {};
+    const auto tensor = [&](std::vector<std::int32_t>& x) { return Tensor(x.data(), Dtype::i32, {1, 1, shape_.n}); };
+    return RowBounds::of_documents(tensor(begin_), tensor(end_));
+  }
   static __nv_bfloat16 half(double x) { return __float2bfloat16_rn(static_cast<float>(x)); }
   std::int64_t positions() const { return shape_.batch * shape_.n; }
   std::int64_t size(int which) const { return which < 2 ? shape_.key_size : shape_.value_size; }
@@ -129,6 +151,7 @@ class EmulatedAttention {
   AttentionResult naive_, exact_;
   std::vector<__nv_bfloat16> inputs_, gradients_, o_, dout_;
   std::vector<float> lse_;
+  std::vector<std::int32_t> begin_, end_;
 };
 
 struct EmulatedRun {
@@ -139,7 +162,8 @@ struct EmulatedRun {
 // The first run is as good as a naive call. Whatever the order of events and the division between blocks, the others
 // have its bits.
 inline void expect_right_in_every_run(const EmulatedShape& shape, const std::vector<EmulatedRun>& runs) {
-  EmulatedAttention call(shape.pattern, {1, shape.n, shape.heads, shape.key_size, shape.value_size}, shape.path);
+  EmulatedAttention call(shape.pattern, {1, shape.n, shape.heads, shape.key_size, shape.value_size}, shape.path,
+                         shape.ends);
   std::vector<std::byte> first;
   for (const EmulatedRun& now : runs) {
     const std::vector<std::byte> found = call.run(now.multiprocessors, now.seed);

@@ -16,9 +16,12 @@ struct EmulatedShape {
   std::int64_t n, heads, key_size, value_size;
   // Few short classes take turns with `automatic`, and keep dQ in shared memory with `sm90`.
   AttentionPath path = AttentionPath::sm90;
+  std::vector<std::int32_t> ends = {};  // where documents end, to which rows are clamped
 
   std::string with_sizes() const {
-    return name + ", n " + std::to_string(n) + ", heads " + std::to_string(key_size) + "/" + std::to_string(value_size);
+    const std::string documents = ends.empty() ? "" : ", " + std::to_string(ends.size()) + " documents";
+    return name + documents + ", n " + std::to_string(n) + ", heads " + std::to_string(key_size) + "/" +
+           std::to_string(value_size);
   }
   std::string test_name() const {
     std::string made;
@@ -90,6 +93,56 @@ inline std::vector<EmulatedShape> long_band_shapes() {
   };
 }
 
+// Documents that begin and end within tiles, at their edges, and one position after another.
+inline std::vector<EmulatedShape> document_shapes() {
+  using namespace emulated_patterns;
+  const std::vector<std::int32_t> few = {1, 2, 64, 200, 290}, many = {63, 64, 128, 192, 193, 250, 256, 300};
+  const PatternConfig strided = pattern_of(merged, {local, column}, 16);
+  return {
+      {"local 7", window(7), 291, 2, 32, 32, sm90, few},
+      {"local 100", window(100), 333, 2, 64, 64, sm90, few},
+      {"local 193", window(193), 450, 1, 128, 128, sm90, many},
+      {"local 330", window(330), 700, 1, 64, 64, automatic, many},
+      {"local 250", window(250), 520, 1, 32, 32, automatic, many},
+      {"dense", all(), 450, 2, 64, 64, sm90, many},
+      {"dense", all(), 450, 1, 32, 24, sm90, few},
+      {"column 3", columns(3), 500, 1, 64, 64, sm90, many},
+      {"column 2", columns(2), 700, 1, 32, 32, automatic, few},
+      {"block 100", blocks(100), 333, 1, 64, 128, sm90, few},
+      {"fixed 64, 16", fixed(64, 16), 333, 2, 64, 64, sm90, many},
+      {"fixed 100, 25", fixed(100, 25), 333, 1, 128, 96, sm90, few},
+      {"strided", strided, 301, 1, 64, 64, sm90, many},
+      {"inclusive", fixed(64, 16, true), 400, 1, 64, 64, sm90, few},
+  };
+}
+
+// Both directions, with and without documents.
+inline std::vector<EmulatedShape> two_sided_shapes() {
+  using namespace emulated_patterns;
+  const auto both = [](PatternConfig pattern) {
+    pattern.direction = Direction::both;
+    return pattern;
+  };
+  const auto beside_window = [&](PartKind rest, std::int64_t l, std::int64_t w) {
+    return both(pattern_of(merged, {local, rest}, l, {l / 4}, w));
+  };
+  const std::vector<std::int32_t> many = {63, 64, 128, 192, 193, 250, 256, 300};
+  return {
+      {"both, local 129", both(window(129)), 450, 2, 64, 64},
+      {"both, local 513", both(window(513)), 900, 1, 32, 32},
+      {"both, local 7", both(window(7)), 333, 1, 128, 128, sm90, many},
+      {"both, dense", both(all()), 321, 1, 64, 64},
+      {"both, dense", both(all()), 450, 1, 32, 24, sm90, many},
+      {"both, column 3", both(columns(3)), 500, 1, 64, 128},
+      {"both, block 100", both(blocks(100)), 333, 2, 64, 64},
+      {"both, fixed 64, 16", both(fixed(64, 16)), 333, 2, 64, 64},
+      {"both, fixed 100, 25", both(fixed(100, 25)), 350, 1, 128, 96, sm90, many},
+      {"both, strided", beside_window(column, 16, 33), 300, 1, 64, 64},
+      {"both, window and summaries", beside_window(fixed_summary, 64, 101), 333, 1, 64, 64, sm90, many},
+      {"both, window and first keys", with_first(beside_window(first, 0, 31), 4), 200, 1, 32, 32},
+  };
+}
+
 inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow runs all of them
   using namespace emulated_patterns;
   const PatternConfig strided = pattern_of(merged, {local, column}, 16);
@@ -144,6 +197,8 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
       {"inclusive", fixed(64, 16, true), 400, 1, 64, 64},
   };
   for (const EmulatedShape& shape : long_band_shapes()) shapes.push_back(shape);
+  for (const EmulatedShape& shape : document_shapes()) shapes.push_back(shape);
+  for (const EmulatedShape& shape : two_sided_shapes()) shapes.push_back(shape);
   return shapes;
 }
 

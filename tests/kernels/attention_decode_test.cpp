@@ -26,8 +26,12 @@ void decode_all(const DecodePlan& plan, const AttentionShape& s, AttentionData<T
     const std::int64_t count = i == 0 && prompt > 0 ? prompt : 1;
     cpu::append({cache, positions(x.k, s.key_size, i, count), positions(x.v, s.value_size, i, count), i}, {});
     i += count;
-    cpu::decode({cache, positions(x.q, s.key_size, i - 1, 1), positions(x.o, s.value_size, i - 1, 1), i - 1, s.scale()},
-                {});
+    DecodeArgs args{cache, positions(x.q, s.key_size, i - 1, 1), positions(x.o, s.value_size, i - 1, 1), i - 1,
+                    s.scale()};
+    std::vector<T> lse(static_cast<std::size_t>(s.batch * s.heads));
+    args.lse = Tensor(lse.data(), DtypeOf<T>::value, {s.batch, s.heads, 1});
+    cpu::decode(args, {});
+    for (std::size_t row = 0; row < lse.size(); ++row) x.lse[row * static_cast<std::size_t>(s.n) + i - 1] = lse[row];
   }
 }
 
@@ -44,6 +48,10 @@ TEST(AttentionDecode, EveryRowEqualsThatOfTheWholeAttention) {
         run_forward(*plan, shape, whole);
         decode_all(*make_decode_plan(*plan), shape, x, prompt);
         const std::int64_t row = p.heads * 18, first = prompt > 0 ? prompt - 1 : 0;
+        for (std::size_t i = 0; i < whole.lse.size(); ++i)
+          if (static_cast<std::int64_t>(i) % 45 >= first && whole.lse[i] != x.lse[i]) {
+            ASSERT_NEAR(x.lse[i], whole.lse[i], 1e-12) << p.name << " layer " << layer << " prompt " << prompt;
+          }
         for (std::int64_t i = 0; i < 2 * 45 * row; ++i)
           if (i / row % 45 >= first) {
             ASSERT_NEAR(x.o[static_cast<std::size_t>(i)], whole.o[static_cast<std::size_t>(i)], 1e-12)
@@ -51,6 +59,12 @@ TEST(AttentionDecode, EveryRowEqualsThatOfTheWholeAttention) {
           }
       }
   }
+}
+
+TEST(AttentionDecode, RefusesAPatternThatLooksAhead) {
+  PatternConfig both = pattern_of(Integration::merged, {PartKind::local}, 0, {}, 5);
+  both.direction = Direction::both;
+  EXPECT_THROW(make_decode_plan(*make_plan(both, 0, 1, 8)), std::invalid_argument);
 }
 
 // Generation on a GPU uses KeyLine instead of KeyRows, which divides for every key.

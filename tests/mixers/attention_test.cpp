@@ -24,9 +24,11 @@ struct Case {
   kernels::QueryKeyTransform transform = {};
   std::int64_t layer = 0;
   std::int64_t summed = keys;  // columns of dqkv that are read for the bias
+  bool sink = false;
 };
 
-// A rotated or normalised key has a gradient of its bias. Rows that see no key leave the sum of P's rows below 1.
+// A rotated or normalised key has a gradient of its bias. Rows that see no key leave the sum of P's rows below 1, and a
+// sink does both.
 std::vector<Case> cases() {
   using enum Integration;
   using enum PartKind;
@@ -41,7 +43,8 @@ std::vector<Case> cases() {
           {"rotated", kernels::pattern_of(merged, {local, column}, 5), {false, 100}, 0, 2 * keys},
           {"summaries", fixed(interleaved), {}, 1, all - keys},
           {"fixed_multihead", fixed(multihead), {}, 0, all - keys},
-          {"rotated_summaries", fixed(interleaved), {false, 100}, 1, all}};
+          {"rotated_summaries", fixed(interleaved), {false, 100}, 1, all},
+          {"sinks", kernels::pattern_of(merged, {local, column}, 5), {}, 0, all, true}};
 }
 
 struct ColumnSumBytes : kernels::Meter {
@@ -55,7 +58,8 @@ struct ColumnSumBytes : kernels::Meter {
 class OneBranch {
  public:
   explicit OneBranch(const Case& c)
-      : branch_(parameters_, "attention", {width, heads, key_size, value_size, 1, 1, true, true, c.transform},
+      : branch_(parameters_, "attention",
+                {width, heads, key_size, value_size, 1, 1, true, true, c.transform, 0, c.sink},
                 std::make_shared<AttentionPlans>(c.pattern, heads), c.layer),
         values_(testing::normals(laid_out(), Dtype::f64, 2)),
         gradients_(laid_out(), Dtype::f64) {
@@ -113,7 +117,7 @@ TEST_P(AttentionBranchTest, ABiasOfPlainKeysHasNoGradient) {
   OneBranch branch(GetParam());
   branch.run(0, batch);
   for (std::int64_t i = keys; i < 2 * keys; ++i) {
-    if (GetParam().transform.any())
+    if (GetParam().transform.any() || GetParam().sink)
       EXPECT_GT(std::abs(branch.bias_gradient(i)), 1e-6) << i;
     else
       EXPECT_EQ(branch.bias_gradient(i), 0) << i;

@@ -83,15 +83,38 @@ def of_heads(run):
     return lambda *tensors: run(*(x.transpose(1, 2) for x in tensors)).transpose(1, 2)
 
 
-def flash(window=(None, None)):
+def flash(window=(None, None), causal=True):
     """FlashAttention 4 for tensors (batch, n, heads, size), where it is installed."""
     from flash_attn.cute.interface import flash_attn_func
 
     def run(q, k, v):
-        result = flash_attn_func(q, k, v, causal=True, window_size=window)
+        result = flash_attn_func(q, k, v, causal=causal, window_size=window)
         return result[0] if isinstance(result, tuple) else result
 
     return run
+
+
+def flash_of_documents(ends):
+    """The same for one sequence of documents, whose cumulative lengths are given."""
+    from flash_attn.cute.interface import flash_attn_varlen_func
+
+    longest = int(ends.diff().max())
+
+    def run(q, k, v):
+        result = flash_attn_varlen_func(q[0], k[0], v[0], ends, ends, longest, longest, causal=True)
+        return (result[0] if isinstance(result, tuple) else result)[None]
+
+    return run
+
+
+def documents(n, count):
+    """Cumulative lengths of documents of random lengths."""
+    cuts = torch.randperm(n - 1, generator=torch.Generator().manual_seed(5))[:count - 1] + 1
+    return torch.cat([torch.zeros(1), cuts.sort().values, torch.full((1,), n)]).int().cuda()
+
+
+def ours(**arguments):
+    return of_heads(lambda q, k, v: longstride.attention(q, k, v, **arguments))
 
 
 def cudnn(run):
@@ -123,23 +146,41 @@ def flex(mask, backend, keys=lambda x: x):
     return of_heads(lambda q, k, v: compiled(q, keys(k), keys(v), block_mask=mask, kernel_options=options))
 
 
+def seen_cases():
+    """The same as cases() for what a query may see besides its pattern. Those without it are called `without ...`: their
+    results differ."""
+    shape, n = (1, 65536, 8, 64), 65536
+    window = dict(pattern=P(parts=["local"], window=512))
+    ends = documents(n, 24)
+    last = torch.arange(1, n + 1, dtype=torch.int32, device="cuda").view(1, 1, n)
+    yield "documents, window 512", shape, dict(**window, groups=ends), {"without documents": lambda: ours(**window)}
+    yield "documents", shape, dict(pattern=P(), groups=ends), {"FA4": lambda: flash_of_documents(ends)}
+    yield "intervals of 512", shape, dict(pattern=P(direction="both"), bounds=((last - 512).clamp(min=0), last)), {
+        "by closed form": lambda: ours(**window)}
+    yield "both directions, 513", shape, dict(pattern=P(parts=["local"], window=513, direction="both")), {
+        "FA4": lambda: flash((256, 256), causal=False)}
+    yield "sink, window 512", shape, dict(**window, sink=torch.zeros(8, device="cuda")), {
+        "without a sink": lambda: ours(**window)}
+
+
 def cases():
-    """Name, shape (batch, n, heads, size), pattern, and functions that make the peers."""
+    """Name, shape (batch, n, heads, size), arguments of longstride.attention, and functions that make the peers."""
+    yield from seen_cases()
     for shape in ((4, 12288, 8, 64), (4, 12288, 16, 32), (4, 12288, 4, 128)):
-        yield "dense", shape, P(), {"FA4": flash, "cuDNN": lambda: of_heads(cudnn(causal))}
+        yield "dense", shape, dict(pattern=P()), {"FA4": flash, "cuDNN": lambda: of_heads(cudnn(causal))}
     for stride, batch, n in ((128, 4, 12288), (512, 1, 262144)):
         for heads, size in ((8, 64), (16, 32), (4, 128)):
-            yield f"local {stride}", (batch, n, heads, size), P(parts=["local"], stride=stride), {
+            yield f"local {stride}", (batch, n, heads, size), dict(pattern=P(parts=["local"], stride=stride)), {
                 "FA4": lambda stride=stride: flash((stride, 0)),
                 "Flex": lambda stride=stride, n=n: flex(window_mask(n, stride, torch.device("cuda")), "TRITON")}
-    yield "column 512", (1, 262144, 8, 64), P(parts=["column"], stride=512), {
+    yield "column 512", (1, 262144, 8, 64), dict(pattern=P(parts=["column"], stride=512)), {
         "FA4": lambda: columns(flash(), 512), "cuDNN": lambda: columns(of_heads(cudnn(causal)), 512)}
     fixed = P(parts=["fixed_block", "fixed_summary"], integration="merged", stride=128, summary=32)
 
     def gathered(backend):
         return flex(fixed_mask(12288, 128, 32, torch.device("cuda")), backend, lambda t: with_summaries(t, 128, 32, False))
 
-    yield "fixed", (4, 12288, 8, 64), fixed, {"Flex, FA4": lambda: gathered("FLASH"), "Flex": lambda: gathered("TRITON")}
+    yield "fixed", (4, 12288, 8, 64), dict(pattern=fixed), {"Flex, FA4": lambda: gathered("FLASH"), "Flex": lambda: gathered("TRITON")}
 
 
 def on_gpu(only):
@@ -151,9 +192,9 @@ def on_gpu(only):
     print(f"\n{'ms, and how often ours fits in':32} {'forward':>8} {'ratio':>6} {'both':>8} {'ratio':>6}  largest difference")
     torch._dynamo.config.recompile_limit = 256  # every mask, and each direction, compiles FlexAttention anew
     agree = True
-    for name, shape, pattern, peers in chosen:
+    for name, shape, arguments, peers in chosen:
         *tensors, dout = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
-        runs = {"ours": of_heads(lambda q, k, v, pattern=pattern: longstride.attention(q, k, v, pattern))}
+        runs = {"ours": ours(**arguments)}
         o = runs["ours"](*tensors)
         said = {}
         for peer, make in peers.items():
@@ -165,12 +206,12 @@ def on_gpu(only):
             except Exception as error:  # a peer may lack what a machine needs; the other figures are still of use
                 print(f"  {peer}: {str(error).splitlines()[0] if str(error) else repr(error)}")
         times = directions(runs, tensors, dout)
-        ours = times.pop("ours")
+        own = times.pop("ours")
         title = f"{name} {shape}"
-        print(f"{title:32} {ours[0]:8.3f} {'':6} {ours[1]:8.3f}", flush=True)
+        print(f"{title:32} {own[0]:8.3f} {'':6} {own[1]:8.3f}", flush=True)
         for peer, theirs in times.items():
-            agree = agree and said[peer] < 0.05
-            print(f"  {peer:30} {theirs[0]:8.3f} {theirs[0] / ours[0]:6.2f} {theirs[1]:8.3f} {theirs[1] / ours[1]:6.2f}  "
+            agree = agree and (said[peer] < 0.05 or peer.startswith("without"))
+            print(f"  {peer:30} {theirs[0]:8.3f} {theirs[0] / own[0]:6.2f} {theirs[1]:8.3f} {theirs[1] / own[1]:6.2f}  "
                   f"{said[peer]:.4f}", flush=True)
         torch.cuda.empty_cache()
     return agree

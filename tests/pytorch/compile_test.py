@@ -41,7 +41,7 @@ class Operators(unittest.TestCase):
             self.assertEqual((x.shape, x.stride(), x.dtype), (y.shape, y.stride(), y.dtype))
         with self.assertRaises(ValueError) as caught, FakeTensorMode() as mode:
             longstride.attention(*(mode.from_tensor(x) for x in (q, v, v)), fixed)
-        self.assertIn("but must be (batch, heads, n, key size)", str(caught.exception))
+        self.assertIn("but must be (batch, heads, n_q, key size)", str(caught.exception))
 
 
 class Backward(unittest.TestCase):

@@ -65,13 +65,34 @@ def patterns(heads):
                  dict(parts=["local", "fixed_summary"], integration="merged", summary=3, **options)),
                 ("fixed multihead" + name, dict(parts=fixed, integration="multihead", summary=4, **options)),
             ]
-    return [(name, longstride.Pattern(**p)) for name, p in found]
+    for direction in ("past", "both"):
+        first = dict(direction=direction, first=4)
+        found += [
+            ("first, " + direction, dict(parts=["first"], **first)),
+            ("window and first, " + direction,
+             dict(parts=["local", "first"], integration="merged", window=11, **first)),
+            ("block and first, " + direction,
+             dict(parts=["fixed_block", "first"], integration="merged", stride=16, **first)),
+        ]
+    both = dict(direction="both", stride=16)
+    return [(name, longstride.Pattern(**p)) for name, p in found + [
+        ("dense, both", dict(direction="both")),
+        ("local, both", dict(parts=["local"], window=11, direction="both")),
+        ("column, both", dict(parts=["column"], **both)),
+        ("strided merged, both", dict(parts=["local", "column"], integration="merged", **both)),
+        ("block and column, both", dict(parts=["fixed_block", "column"], integration="merged", **both)),
+        ("strided multihead, both", dict(parts=["local", "column"], integration="multihead", **both)),
+        ("fixed merged, both", dict(parts=["fixed_block", "fixed_summary"], integration="merged", summary=each,
+                                    distinct_heads=True, summary_inclusive=True, **both)),
+        ("window and summary, both", dict(parts=["local", "fixed_summary"], integration="merged", summary=3, **both)),
+    ]]
 
 
-def allowed(pattern, heads, n):
-    """(heads, n, n): whether i may attend to j, from the definitions in docs/guide/recipes.md."""
-    i, j = torch.arange(n)[:, None], torch.arange(n)[None, :]
-    mask = torch.zeros(heads, n, n, dtype=torch.bool)
+def allowed(pattern, heads, n, queries=None):
+    """(heads, queries or n, n): whether i may attend to j, from the definitions in docs/guide/recipes.md."""
+    i, j = torch.arange(queries or n)[:, None], torch.arange(n)[None, :]
+    mask = torch.zeros(heads, queries or n, n, dtype=torch.bool)
+    past = pattern.direction == "past"
     stride = pattern.stride
     for h in range(heads):
         parts = pattern.parts
@@ -81,9 +102,12 @@ def allowed(pattern, heads, n):
             parts = [parts[h * len(parts) // heads]]
         for part in parts:
             if part == "dense":
-                mask[h] |= i >= j
+                mask[h] = True
             elif part == "local":
-                mask[h] |= i - j < (pattern.window or stride + 1)
+                window = pattern.window or stride + 1
+                mask[h] |= i - j < window if past else (i - j).abs() <= window // 2
+            elif part == "first":
+                mask[h] |= j < pattern.first
             elif part == "column":
                 mask[h] |= (i - j) % stride == 0
             elif part == "fixed_block":
@@ -93,36 +117,49 @@ def allowed(pattern, heads, n):
                 s = h % (stride // width) if pattern.distinct_heads else 0
                 mask[h] |= (j % stride >= stride - (s + 1) * width) & (j % stride < stride - s * width)
                 if pattern.summary_inclusive:
-                    mask[h] |= (j % stride == 0).expand(n, n)
-    return mask & (i >= j)
+                    mask[h] |= (j % stride == 0).expand(mask[h].shape)
+    return mask & (i >= j) if past else mask
 
 
-def attend(q, k, v, mask, bias=None, weights=None, scale=None):
+def attend(q, k, v, mask, bias=None, weights=None, scale=None, sink=None):
     """Attention from its definition, in the type of its arguments: output, probabilities and scores. A pair may have a
-    bias of its score, before the scale, and a weight of its exponential; a row without keys is 0."""
+    bias of its score, before the scale, and a weight of its exponential, and a head the score of a sink; a row without
+    keys is 0."""
     scores = q @ k.transpose(2, 3)
     scores = (scores if bias is None else scores + bias) * (scale or 1 / math.sqrt(q.shape[3]))
     empty = ~mask.any(-1, keepdim=True)
-    p = torch.softmax(scores.masked_fill(~mask, -math.inf).masked_fill(empty, 0), -1).masked_fill(~mask, 0)
+    masked = scores.masked_fill(~mask, -math.inf).masked_fill(empty, 0)
+    if sink is not None:
+        masked = torch.cat([masked, sink.to(q.dtype)[:, None, None].expand(*scores.shape[:3], 1)], 3)
+    p = torch.softmax(masked, -1)[..., :k.shape[2]].masked_fill(~mask, 0)
     if weights is not None:
         p = p * weights
         p = p / p.sum(-1, keepdim=True).masked_fill(empty, 1)
     return p @ v, p, scores
 
 
-def naive(q, k, v, mask):
-    return attend(q, k, v, mask)[0]
+def naive(q, k, v, mask, sink=None):
+    return attend(q, k, v, mask, sink=sink)[0]
 
 
-def inputs(batch, heads, n, key_size, value_size, dtype, seed=0):
+def inputs(batch, heads, n, key_size, value_size, dtype, seed=0, queries=None):
     """q, k, v and the gradient of o."""
     random = torch.Generator().manual_seed(seed)
-    sizes = (key_size, key_size, value_size, value_size)
-    return [torch.randn(batch, heads, n, size, generator=random).to(dtype).to(device) for size in sizes]
+    shapes = ((queries or n, key_size), (n, key_size), (n, value_size), (queries or n, value_size))
+    return [torch.randn(batch, heads, *shape, generator=random).to(dtype).to(device) for shape in shapes]
 
 
-def results(run, q, k, v, dout):
-    """o, dq, dk and dv."""
-    q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
-    o = run(q, k, v)
-    return [o.detach(), *torch.autograd.grad(o, (q, k, v), dout)]
+def largest_error(right, naive, dtype, sizes):
+    """The error that a result may have: twice the largest of a naive computation in the type, and the rounding of a few
+    terms."""
+    # What has no error in the naive computation, as with one key, has that of sums in the type of scores.
+    exact = torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
+    least = 4 * exact * sum(sizes) + 2 * torch.finfo(dtype).eps * right.abs().max().item()
+    return 2 * (naive.double() - right).nan_to_num().abs().max().item() + least
+
+
+def results(run, q, k, v, dout, *parameters):
+    """o, dq, dk, dv, and the gradients of parameters that `run` takes."""
+    tensors = [x.detach().requires_grad_() for x in (q, k, v, *parameters)]
+    o = run(*tensors)
+    return [o.detach(), *torch.autograd.grad(o, tensors, dout)]

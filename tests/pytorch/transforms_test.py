@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 longstride.attention, longstride.distance_attention  # registers the operators
 pattern = longstride.Pattern(parts=["local"], stride=4)
 q, k, v, dout = support.inputs(1, 2, 6, 4, 4, torch.float32)
-tangent = torch.ones_like(q)
+tangent, document = torch.ones_like(q), torch.tensor([0, 6], device=q.device)
 
 
 def by_operator(q, k, v):
@@ -19,6 +19,7 @@ def by_operator(q, k, v):
 FUNCTIONS = {
     "attention": lambda q, k, v: longstride.attention(q, k, v, pattern),
     "operator": by_operator,
+    "attention in a document": lambda q, k, v: longstride.attention(q, k, v, pattern, groups=document),
     "distance_attention": lambda q, k, v: longstride.distance_attention(q, k, v, window=5),
 }
 

@@ -94,6 +94,9 @@ AttentionResult stored_result(const NaiveResult<A>& x, Dtype stored) {
   AttentionResult out{copy(x.o, stored), copy(x.lse, Dtype::f64), copy(x.dq, stored), copy(x.dk, stored),
                       copy(x.dv, stored)};
   out.lse_terms = copy(x.lse_terms, Dtype::f64);
+  out.dsink = copy(x.dsink, Dtype::f64);
+  out.dsink_terms = copy(x.dsink_terms, Dtype::f64);
+  out.o_terms = copy(x.o_terms, Dtype::f64);
   out.dq_terms = copy(x.dq_terms, Dtype::f64);
   out.dk_terms = copy(x.dk_terms, Dtype::f64);
   out.dv_terms = copy(x.dv_terms, Dtype::f64);

@@ -105,6 +105,13 @@ inline std::vector<NamedConfig<DecoderConfig>> toy_configs() {
   beyond.rotary_base = 10000;
   beyond.query_key_norm = true;
   out.push_back({"beyond", beyond});
+  DecoderConfig sinks = toy_config();
+  sinks.attention.integration = Integration::merged;
+  sinks.attention.parts = {PartKind::local, PartKind::first};
+  sinks.attention.window = 4;
+  sinks.attention.first = 3;
+  sinks.attention_sink = true;
+  out.push_back({"sinks", sinks});
   DecoderConfig rotary = image;
   rotary.rotary_base = 100;
   out.push_back({"image_rotary", rotary});

@@ -9,9 +9,11 @@ namespace longstride {
 
 struct AttentionConfig final : MixerConfig {
   kernels::PatternConfig pattern;
+  bool sink = false;  // every head has a learned one
 
   AttentionConfig() = default;
-  explicit AttentionConfig(kernels::PatternConfig c) : pattern(std::move(c)) {}
+  explicit AttentionConfig(kernels::PatternConfig c, bool learned_sink = false)
+      : pattern(std::move(c)), sink(learned_sink) {}
   const char* kind() const override { return "attention"; }
   std::unique_ptr<MixerConfig> clone() const override { return std::make_unique<AttentionConfig>(*this); }
   void visit(SettingsVisitor& v) override;

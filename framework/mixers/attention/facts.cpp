@@ -45,13 +45,13 @@ std::string sentence(const kernels::FastPath& path) {
   }
 }
 
-// softmax(q_i k_j / sqrt(d)) over the keys that the pattern allows; 0 elsewhere.
+// softmax(q_i k_j / sqrt(d)) over the keys that the pattern allows and the sink (-infinity: none); 0 elsewhere.
 std::vector<double> probabilities_of(const Tensor& queries, const Tensor& keys, std::int64_t query, std::int64_t head,
-                                     const Mixer::PairWeight& weight) {
+                                     const Mixer::PairWeight& weight, double sink) {
   const std::int64_t size = queries.size(3);
   const float* q = queries.as<float>() + query * queries.stride(1) + head * queries.stride(2);
   std::vector<double> out(static_cast<std::size_t>(query) + 1, -HUGE_VAL);
-  double most = -HUGE_VAL;
+  double most = sink;
   for (std::int64_t j = 0; j <= query; ++j) {
     if (weight(query, j) == 0) continue;
     const float* k = keys.as<float>() + j * keys.stride(1) + head * keys.stride(2);
@@ -59,7 +59,7 @@ std::vector<double> probabilities_of(const Tensor& queries, const Tensor& keys, 
     for (std::int64_t c = 0; c < size; ++c) score += static_cast<double>(q[c]) * static_cast<double>(k[c]);
     most = std::max(most, out[static_cast<std::size_t>(j)] = score / std::sqrt(static_cast<double>(size)));
   }
-  double sum = 0;
+  double sum = std::isinf(sink) ? 0 : std::exp(sink - most);
   for (double& w : out) sum += w = std::isinf(w) ? 0 : std::exp(w - most);
   for (double& w : out) w = sum > 0 ? w / sum : 0;
   return out;
@@ -120,7 +120,8 @@ void AttentionMixer::show_probabilities(Context& ctx, const Tensor& normed, cons
   for (std::size_t n = 0; n < queries.size(); ++n) {
     std::vector<std::vector<double>> heads;
     for (std::int64_t head = 0; head < config_.heads; ++head)
-      heads.push_back(probabilities_of(seen.q, seen.k, queries[n], head, pair_weight(head, 0)));
+      heads.push_back(probabilities_of(seen.q, seen.k, queries[n], head, pair_weight(head, 0),
+                                       has_sink() ? static_cast<double>(sink_->master.as<float>()[head]) : -HUGE_VAL));
     see(n, heads);
   }
 }

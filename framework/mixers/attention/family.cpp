@@ -16,6 +16,7 @@ std::shared_ptr<const Mixer> AttentionFamily::layer(ParameterSet& parameters, St
   config.output_deviation = block.shrink() * deviation;
   config.biased = block.attention_bias;
   config.output_biased = block.attention_bias && form_.output_bias;
+  config.sink = sink_;
   config.transform = block.transform();
   config.segment = form_.segment;
   return std::make_shared<AttentionMixer>(parameters, place.name, config, plans_, place.ordinal);

@@ -9,14 +9,15 @@ namespace longstride {
 
 class AttentionFamily final : public MixerFamily {
  public:
-  AttentionFamily(const MixerForm& form, const kernels::PatternConfig& pattern)
-      : form_(form), plans_(std::make_shared<AttentionPlans>(pattern, form.heads)) {}
+  AttentionFamily(const MixerForm& form, const kernels::PatternConfig& pattern, bool sink)
+      : form_(form), sink_(sink), plans_(std::make_shared<AttentionPlans>(pattern, form.heads)) {}
 
   std::shared_ptr<const Mixer> layer(ParameterSet& parameters, StateSet& states,
                                      const LayerPlace& place) const override;
 
  private:
   MixerForm form_;
+  bool sink_;
   std::shared_ptr<const AttentionPlans> plans_;
 };
 

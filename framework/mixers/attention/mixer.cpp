@@ -6,6 +6,7 @@
 #include "framework/layers/sequence_exchange.h"
 #include "framework/ops/run.h"
 #include "kernels/attention/attention.h"
+#include "kernels/sink/sink.h"
 
 namespace longstride {
 
@@ -19,7 +20,9 @@ AttentionMixer::AttentionMixer(ParameterSet& parameters, const std::string& name
       output_(parameters, name + ".output", config.heads * config.value_size, config.width, config.output_deviation,
               config.output_biased),
       plans_(std::move(plans)),
-      layer_(layer) {}
+      layer_(layer) {
+  if (config.sink) sink_ = &parameters.add(name + ".sink", {config.heads}, {});
+}
 
 AttentionMixer::QkvHeads AttentionMixer::heads_of(const Tensor& qkv, std::int64_t heads,
                                                   const Tensor& transformed) const {
@@ -106,7 +109,17 @@ AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in
                                        .o = out.o.split_last(heads, config_.value_size),
                                        .lse = out.lse,
                                        .scale = scale()});
+  add_sink(ctx, out.o.split_last(heads, config_.value_size), out.lse);
   return out;
+}
+
+Tensor AttentionMixer::of_heads(const Context& ctx, const Tensor& of_sink) const {
+  const std::int64_t heads = config_.heads / ctx.sequence_ranks(), first = ctx.sequence_rank() * heads;
+  return of_sink.slice(0, first, first + heads);
+}
+
+void AttentionMixer::add_sink(Context& ctx, const Tensor& o, const Tensor& lse) const {
+  if (has_sink()) ops::run(ctx, kernels::SinkArgs{.sink = of_heads(ctx, sink_->master), .o = o, .lse = lse});
 }
 
 void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
@@ -138,6 +151,12 @@ void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dn
                                                  .dk = grad.k,
                                                  .dv = grad.v,
                                                  .scale = scale()});
+    if (has_sink())
+      ops::run(ctx, kernels::SinkBackwardArgs{.sink = of_heads(ctx, sink_->master),
+                                              .o = o_heads.split_last(heads, size),
+                                              .lse = lse,
+                                              .dout = d_heads.split_last(heads, size),
+                                              .dsink = of_heads(ctx, sink_->gradient)});
     transform_back(ctx, qkv, heads, dqkv_heads);
     heads_to_positions(ctx, dqkv_heads, column_groups(), dqkv);
   }
@@ -148,12 +167,14 @@ void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dn
 // A bias of the keys shifts all scores of a query alike, so its gradient is zero: every row of dS adds up to 0. Every
 // row of P adds up to 1, so the columns of dv add up to those of do, and these to the gradient of W_p's bias times W_p.
 // Neither holds for part of a sequence, but a sum over ranks is one over sequences. All ranks must take the same way,
-// hence the plan of all heads.
+// hence the plan of all heads. A sink takes part of every row's sum, so that neither holds with one.
 void AttentionMixer::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const {
   if (!config_.biased) return;
   const std::int64_t keys = config_.heads * config_.key_size, all = query_key_value_.out();
-  const bool transformed = config_.transform.any();  // then a bias of the keys does not shift scores alike
-  const bool rows_of_one = config_.output_biased && every_query_sees_a_key(*plans_->plan(layer_, positions));
+  // Then a bias of the keys does not shift scores alike, or shifts them against the sink.
+  const bool transformed = config_.transform.any() || has_sink();
+  const bool rows_of_one =
+      config_.output_biased && !has_sink() && every_query_sees_a_key(*plans_->plan(layer_, positions));
   if (transformed && !rows_of_one) return query_key_value_.bias_gradient_of(ctx, dqkv, 0, all);
   query_key_value_.bias_gradient_of(ctx, dqkv, 0, transformed ? 2 * keys : keys);
   if (rows_of_one)
@@ -194,13 +215,16 @@ void AttentionMixer::decode(Context& ctx, const Tensor& normed, const Tensor& ou
   Scratch scratch(own);
   const QkvHeads in = project(own, normed, position, scratch);
   const Tensor o = scratch.tensor({normed.size(0), 1, output_.in()}, own.compute);
+  const Tensor lse = has_sink() ? scratch.tensor({normed.size(0), config_.heads, 1}, own.exact) : Tensor();
   ops::run(own, kernels::AppendArgs{.cache = rows, .k = in.k, .v = in.v, .first = position, .first_at = own.position});
   ops::run(own, kernels::DecodeArgs{.cache = rows,
                                     .q = in.q,
                                     .o = o.split_last(config_.heads, config_.value_size),
                                     .position = position,
                                     .scale = scale(),
-                                    .position_at = own.position});
+                                    .position_at = own.position,
+                                    .lse = lse});
+  add_sink(own, o.split_last(config_.heads, config_.value_size), lse);
   output_.apply(own, o, out);
 }
 

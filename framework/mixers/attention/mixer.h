@@ -22,6 +22,7 @@ struct AttentionMixerConfig {
   bool output_biased = true;    // W_p has a bias
   kernels::QueryKeyTransform transform;
   std::int64_t segment = 0;  // positions of a whole one
+  bool sink = false;         // every head has a learned sink
 };
 
 // The keys and values of earlier positions.
@@ -32,7 +33,7 @@ struct AttentionCache : BranchCache {
 
 class AttentionMixer final : public Mixer {
  public:
-  // Parameters: `name`.query_key_value.*, `name`.output.*
+  // Parameters: `name`.query_key_value.*, `name`.output.*; with a sink `name`.sink (heads), initially 0
   AttentionMixer(ParameterSet& parameters, const std::string& name, const AttentionMixerConfig& config,
                  std::shared_ptr<const AttentionPlans> plans, std::int64_t layer);
 
@@ -75,6 +76,7 @@ class AttentionMixer final : public Mixer {
 
   const Linear& query_key_value() const { return query_key_value_; }
   const Linear& output() const { return output_; }
+  bool has_sink() const { return sink_ != nullptr; }
 
  private:
   // The outputs of the kernel for this rank's heads: o (batch, seq, heads value size) and lse (batch, heads, seq).
@@ -98,12 +100,16 @@ class AttentionMixer final : public Mixer {
   std::vector<std::int64_t> column_groups() const;                          // the widths of q, k and v in qkv
   // Adds the gradient of the bias in qkv, for sequences of this many positions: over dqkv only where it has to.
   void add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const;
+  // The elements of the sink's values or gradient that belong to this rank's heads.
+  Tensor of_heads(const Context& ctx, const Tensor& of_sink) const;
+  void add_sink(Context& ctx, const Tensor& o, const Tensor& lse) const;  // o with heads; in place; none: nothing
   double scale() const;
   std::string bench_name() const;
 
   AttentionMixerConfig config_;
   Linear query_key_value_;
   Linear output_;
+  const Parameter* sink_ = nullptr;
   std::shared_ptr<const AttentionPlans> plans_;
   std::int64_t layer_;
 };

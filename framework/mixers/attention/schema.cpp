@@ -27,6 +27,7 @@ const OtherWords pattern_words = {
 kernels::PatternConfig only_what_parts_read(kernels::PatternConfig c) {
   const kernels::PatternConfig unset;
   if (!any_part(c, kernels::reads_window)) c.window = unset.window;
+  if (!any_part(c, kernels::reads_first)) c.first = unset.first;
   if (any_part(c, kernels::reads_summary)) return c;
   c.summary = unset.summary, c.distinct_heads = unset.distinct_heads, c.summary_inclusive = unset.summary_inclusive;
   return c;
@@ -40,6 +41,7 @@ void check_unread(const MixerChecks& checks, const kernels::PatternConfig& c) {
     bool set;
     ReadsKey reads;
   } keys[] = {{"window", c.window > 0, kernels::reads_window},
+              {"first", c.first > 0, kernels::reads_first},
               {"summary", !c.summary.empty(), kernels::reads_summary},
               {"distinct_heads", c.distinct_heads, kernels::reads_summary},
               {"summary_inclusive", c.summary_inclusive, kernels::reads_summary}};
@@ -77,7 +79,8 @@ const Choices<kernels::PartKind>& part_names() {
                                           {"local", PartKind::local},
                                           {"column", PartKind::column},
                                           {"fixed_block", PartKind::fixed_block},
-                                          {"fixed_summary", PartKind::fixed_summary}};
+                                          {"fixed_summary", PartKind::fixed_summary},
+                                          {"first", PartKind::first}};
   return names;
 }
 
@@ -95,6 +98,11 @@ void AttentionConfig::visit(SettingsVisitor& v) {
   v.list("summary", c.summary, Need::optional);
   v.field("distinct_heads", c.distinct_heads, Need::optional);
   v.field("summary_inclusive", c.summary_inclusive, Need::optional);
+  v.field("first", c.first, Need::optional, ranges::not_negative);
+  using kernels::Direction;
+  v.choice("direction", c.direction, Need::optional,
+           Choices<Direction>{{"past", Direction::past}, {"both", Direction::both}});
+  v.choice("sink", sink, Need::optional, Choices<bool>{{"none", false}, {"learned", true}});
 }
 
 // Sentences of the pattern begin with "attention." and a key.
@@ -107,6 +115,10 @@ void AttentionConfig::check(const MixerChecks& checks) const {
       problem.replace(at, section.size(), checks.key + ".");
     checks.check.refuse(problem.substr(0, problem.find(' ')), "{}", problem);
   }
+  if (pattern.direction == kernels::Direction::both)
+    checks.check.refuse(checks.of("direction"),
+                        "{} is both, but a decoder predicts each position from those before it; set it to past",
+                        checks.of("direction"));
   if (checks.form.heads < checks.form.block.heads && checks.check.none_in({"parallel.sequence_ranks"}) &&
       checks.form.heads % checks.sequence_ranks != 0)
     checks.check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide {}, {}",
@@ -129,11 +141,14 @@ void AttentionConfig::check_training(const MixerChecks& checks) const {
     checks.check.refuse(window_key,
                         "{0} is {1}, but must be at most data.context, {2}; set {0}: 0, which is stride + 1",
                         window_key, pattern.window, context);
+  const std::string first_key = checks.of("first");
+  if (checks.check.none_in({first_key.c_str()}) && pattern.first > context)
+    checks.check.refuse(first_key, "{} is {}, but must be at most data.context, {}", first_key, pattern.first, context);
 }
 
 std::unique_ptr<MixerFamily> AttentionConfig::make(const MixerForm& form, ParameterSet& /*parameters*/,
                                                    StateSet& /*states*/) const {
-  return std::make_unique<AttentionFamily>(form, pattern);
+  return std::make_unique<AttentionFamily>(form, pattern, sink);
 }
 
 }  // namespace longstride

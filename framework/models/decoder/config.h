@@ -27,6 +27,7 @@ struct DecoderConfig : ModelConfig, BlockForm {
   std::vector<MixerEntry> mixers;  // empty: the short form
   bool attention_given = false;    // in the recipe; otherwise `distance` or `mixers` is
   kernels::PatternConfig attention;
+  bool attention_sink = false;  // learned, in every head of `attention`
   DistanceConfig distance;
   MemoryConfig memory;
 

@@ -28,8 +28,11 @@ const AttentionCache& attention_cache(const Stack::Caches& caches, std::int64_t 
   return static_cast<const AttentionCache&>(*caches.mixer(layer));
 }
 
-// The one mixer that the kernels know.
-const AttentionMixer* as_attention(const Mixer& mixer) { return dynamic_cast<const AttentionMixer*>(&mixer); }
+// The one mixer that the kernels know, without a sink; null: another.
+const AttentionMixer* as_attention(const Mixer& mixer) {
+  const auto* attention = dynamic_cast<const AttentionMixer*>(&mixer);
+  return attention != nullptr && !attention->has_sink() ? attention : nullptr;
+}
 
 generation::ModelShape shape_of(const DecoderConfig& config, const DecoderState& state, std::int64_t batch,
                                 Dtype dtype) {

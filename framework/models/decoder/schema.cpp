@@ -147,7 +147,7 @@ std::vector<MixerEntry> DecoderConfig::entries() const {
   if (distance.given)
     one.front().beside.emplace_back(std::make_unique<DistanceSettings>(distance, memory));
   else
-    one.front().beside.emplace_back(std::make_unique<AttentionConfig>(attention));
+    one.front().beside.emplace_back(std::make_unique<AttentionConfig>(attention, attention_sink));
   return one;
 }
 
@@ -196,7 +196,7 @@ void DecoderConfig::visit(SettingsVisitor& v) {
   v.section("init_deviations", Need::optional, init_deviations.given(), [&] { visit_deviations(v, init_deviations); });
   visit_form(v, *this);
   bool has_attention = false, has_distance = false;
-  AttentionConfig pattern(attention);
+  AttentionConfig pattern(attention, attention_sink);
   v.section("attention", Need::optional, !distance.given && mixers.empty(), [&] {
     has_attention = true;
     pattern.visit(v);
@@ -205,7 +205,10 @@ void DecoderConfig::visit(SettingsVisitor& v) {
     has_distance = true;
     visit_distance(v, distance);
   });
-  if (v.reads()) attention = pattern.pattern, attention_given = has_attention, distance.given = has_distance;
+  if (v.reads()) {
+    attention = pattern.pattern, attention_sink = pattern.sink;
+    attention_given = has_attention, distance.given = has_distance;
+  }
   v.section("memory", Need::optional, memory.length > 0, [&] { visit_memory(v, memory); });
   visit_mixers(v, "mixers", mixers);
   v.choice("recompute", recompute, Need::optional, recompute_names());
@@ -238,7 +241,8 @@ void DecoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) c
 
 void DecoderConfig::check_short_form(SettingsChecker& check, std::int64_t sequence_ranks) const {
   const MixerForm form{*this, heads, context, true, ""};
-  if (attention_given) AttentionConfig(attention).check({check, "model.attention", "", form, sequence_ranks});
+  if (attention_given)
+    AttentionConfig(attention, attention_sink).check({check, "model.attention", "", form, sequence_ranks});
   if (distance.given)
     DistanceSettings(distance, memory).check({check, "model.distance", "model.memory", form, sequence_ranks});
 }
@@ -253,7 +257,7 @@ void DecoderConfig::check_training(SettingsChecker& check) const {
       check.refuse(key, "{} is {}, which is 1 in fp32; set {}: 0.25", key, p, key);
   if (!mixers.empty()) return check_training_of_mixers(check, mixers, *this, context);
   const MixerForm form{*this, heads, context, true, ""};
-  if (attention_given) AttentionConfig(attention).check_training({check, "model.attention", "", form});
+  if (attention_given) AttentionConfig(attention, attention_sink).check_training({check, "model.attention", "", form});
   if (distance.given)
     DistanceSettings(distance, memory).check_training({check, "model.distance", "model.memory", form});
 }

@@ -1,6 +1,7 @@
 #include "kernels/attention/decode/decode.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace longstride::kernels {
 
@@ -17,6 +18,7 @@ CacheRing ring_of(const Pass& pass, const Part& part, std::int32_t n) {
 }  // namespace
 
 std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan) {
+  if (looks_ahead(plan)) throw std::invalid_argument("a cache of the past, but the pattern looks ahead");
   auto decode = std::make_shared<DecodePlan>();
   decode->n = plan.n;
   const auto add_ring = [&](CacheRing ring) {

@@ -36,7 +36,7 @@ struct DecodePlan {
   std::vector<CachedPart> parts;
 };
 
-// For the layer of `plan`, which is not needed afterwards.
+// For the layer of `plan`, which is not needed afterwards. Throws std::invalid_argument if it looks ahead.
 std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan);
 
 // The keys and values of one layer that later positions can still attend to. The initial content does not matter: start
@@ -69,6 +69,7 @@ struct DecodeArgs {
   std::int64_t position = 0;
   double scale = 1;
   const std::int64_t* position_at = nullptr;  // GPU: if given, the kernel reads `position` from it
+  Tensor lse = {};  // (batch, heads, 1) contiguous, written if given: log of the softmax's denominator; f32 on the GPU
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::attention_forward, bytes_of(q, o), 0}; }

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "kernels/attention/cpu/tiles.h"
 #include "kernels/attention/decode/decode.h"
 #include "kernels/base/tensor_checks.h"
@@ -32,6 +34,7 @@ void DecodeArgs::check(Device device) const {
   check_rows(q, {q.size(0), 1, q.size(2), cache.keys.size(2)}, q.dtype(), "q");
   check_rows(o, {q.size(0), 1, q.size(2), cache.values.size(2)}, q.dtype(), "o");
   LONGSTRIDE_CHECK(position >= 0 && position < cache.plan->n, "position {} in a cache of {}", position, cache.plan->n);
+  if (lse.given()) check_vector(lse, q.size(0) * q.size(2), exact_type(device, q.dtype()), "lse");
 }
 
 namespace cpu {
@@ -69,9 +72,11 @@ class Query {
     }
   }
 
-  void finish() const {
+  // Returns lse.
+  T finish() const {
     if (sum_ > 0)
       for (std::int64_t d = 0; d < o_.size; ++d) o_.data[d] /= sum_;
+    return top_ + std::log(sum_);  // -infinity where nothing was allowed
   }
 
  private:
@@ -141,7 +146,8 @@ void decode_rows(const DecodeArgs& args) {
       const RowSet set = rows_within(cached.part.keys, i % cached.classes, plan.n);
       query.attend(plan.rings[static_cast<std::size_t>(cached.ring)], set, cached.part.interval(set, i));
     }
-    query.finish();
+    const T lse = query.finish();
+    if (args.lse.given()) args.lse.as<T>()[unit] = lse;
   }
 }
 

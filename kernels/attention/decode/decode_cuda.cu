@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(threads)
 template <class T>
 __global__ void __launch_bounds__(threads)
     decode_rows(const DecodeHeads heads, const StridedRows<const T> q, const CacheRows<const T> keys,
-                const CacheRows<const T> values, const StridedRows<T> o, std::int64_t position_at_host,
-                const std::int64_t* position_at, float scale) {
+                const CacheRows<const T> values, const StridedRows<T> o, float* lse, std::int64_t all_heads,
+                std::int64_t position_at_host, const std::int64_t* position_at, float scale) {
   constexpr int at_once = 4;
   __shared__ float of_warp[warps][32 * most_dims + 2];
   const HeadGeometry& head = heads.head[blockIdx.x];
@@ -122,6 +122,7 @@ __global__ void __launch_bounds__(threads)
   for (int w = 0; w < warps; ++w)
     if (of_warp[w][32 * most_dims + 1] > 0)
       total += expf(of_warp[w][32 * most_dims] - top) * of_warp[w][32 * most_dims + 1];
+  if (lse != nullptr && threadIdx.x == 0) lse[batch * all_heads + h] = total > 0 ? top + logf(total) : -INFINITY;
   for (int d = static_cast<int>(threadIdx.x); d < o.size; d += threads) {
     float out = 0;
     for (int w = 0; w < warps; ++w)
@@ -173,7 +174,7 @@ void decode(const DecodeArgs& args, const Launch& launch) {
     each_heads(*args.cache.plan, [&](const DecodeHeads& heads, unsigned count) {
       run("decode", decode_rows<T>, {dim3(count, batch), threads}, launch, heads, StridedRows<const T>(args.q),
           CacheRows<const T>(args.cache.keys), CacheRows<const T>(args.cache.values), StridedRows<T>(args.o),
-          args.position, args.position_at, static_cast<float>(args.scale));
+          args.lse.as<float>(), args.q.size(2), args.position, args.position_at, static_cast<float>(args.scale));
     });
   });
 }

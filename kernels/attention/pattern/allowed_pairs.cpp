@@ -35,7 +35,8 @@ class Pairs {
 
   // Pairs allowed by both `window` (dense: all pairs) and `rest`.
   std::int64_t common(PartKind window, PartKind rest) const {
-    if (rest == PartKind::column) return common_with_columns(window);
+    if (rest == PartKind::column && window == PartKind::fixed_block) return std::min(queries_, n_);
+    if (rest == PartKind::column) return in_columns({sides(window).behind / l_, sides(window).ahead / l_});
     if (rest == PartKind::first) {
       const std::int64_t end = std::min(pattern_.first, n_);
       if (window != PartKind::fixed_block) return band(sides(window), queries_, 0, end);
@@ -70,10 +71,9 @@ class Pairs {
     return band(all_, std::min(queries_, b + l_), begin, end) - band(all_, std::min(queries_, b), begin, end);
   }
 
-  // Columns are bands of their residue class: n mod l classes have one key more than the others, and so with queries.
-  std::int64_t common_with_columns(PartKind window) const {
-    if (window == PartKind::fixed_block) return std::min(queries_, n_);
-    const Sides of_class{sides(window).behind / l_, sides(window).ahead / l_};
+  // A band of every residue class, in its entries: n mod l classes have one key more than the others, and so with
+  // queries.
+  std::int64_t in_columns(const Sides& of_class) const {
     const std::int64_t ends[] = {0, std::min(queries_ % l_, n_ % l_), std::max(queries_ % l_, n_ % l_), l_};
     std::int64_t pairs = 0;
     for (int i = 0; i < 3; ++i) {
@@ -94,7 +94,7 @@ std::int64_t allowed_pairs(const PatternConfig& pattern, std::int64_t layer, std
                            std::int64_t n, std::int64_t queries) {
   const Pairs count(pattern, head, queries > 0 ? queries : n, n);
   const auto is_window = [](PartKind kind) {
-    return kind == PartKind::dense || kind == PartKind::local || kind == PartKind::fixed_block;
+    return kind != PartKind::column && kind != PartKind::fixed_summary && kind != PartKind::first;
   };
   PartKind window = PartKind::dense;
   std::int64_t pairs = 0;

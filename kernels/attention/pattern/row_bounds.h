@@ -13,8 +13,14 @@ namespace longstride::kernels {
 // may decrease along a row: tiles follow from the first and last of their queries. Kernels do not check it.
 struct RowBounds {
   Tensor begin = {}, end = {};
+  // The same seen from the keys, (batch, heads or 1, n_k): key row j is within the bounds of the query rows
+  // [first_query_j, beyond_query_j). Absent: only kernels that search for them compute gradients.
+  Tensor first_query = {}, beyond_query = {};
+  bool documents = false;  // rows of one interval are within it and share it
 
   bool given() const { return begin.given(); }
+  // n_q = n_k rows, each with where its document begins and ends.
+  static RowBounds of_documents(const Tensor& begin, const Tensor& end) { return {begin, end, begin, end, true}; }
 };
 
 // The bounds of one sequence and head, as kernels read them; null where nothing is clamped.
@@ -23,7 +29,11 @@ struct BoundsOfHead {
 
   LONGSTRIDE_HOST_DEVICE bool given() const { return begin != nullptr; }
 
-  // What is left of `seen`, entries of `keys`, for query row i.
+  // The key rows of n that query row i may see.
+  LONGSTRIDE_HOST_DEVICE Interval rows(std::int32_t i, std::int32_t n) const {
+    return begin == nullptr ? Interval{0, n} : Interval{begin[i], end[i]};
+  }
+  // The entries of `keys` that are left of `seen` for query row i.
   LONGSTRIDE_HOST_DEVICE Interval clamp(Interval seen, const RowSet& keys, std::int32_t i) const {
     if (!given()) return seen;
     const std::int32_t first = keys.count_below(begin[i]), beyond = keys.count_below(end[i]);
@@ -31,10 +41,28 @@ struct BoundsOfHead {
   }
 };
 
+// The bounds of all sequences and heads, passed to kernels by value.
+struct BoundsView {
+  const std::int32_t *begin = nullptr, *end = nullptr;
+  std::int64_t batch = 0, head = 0;  // strides
+
+  BoundsView() = default;
+  BoundsView(const Tensor& first, const Tensor& beyond) {
+    if (!first.given()) return;
+    begin = first.as<const std::int32_t>();
+    end = beyond.as<const std::int32_t>();
+    head = first.size(1) > 1 ? first.size(2) : 0;
+    batch = first.size(1) * first.size(2);
+  }
+  LONGSTRIDE_HOST_DEVICE BoundsOfHead of(std::int32_t sequence, std::int32_t number) const {
+    if (begin == nullptr) return {};
+    const std::int64_t at = sequence * batch + number * head;
+    return {begin + at, end + at};
+  }
+};
+
 inline BoundsOfHead bounds_of(const RowBounds& bounds, std::int64_t sequence, std::int64_t head) {
-  if (!bounds.given()) return {};
-  const std::int64_t row = (sequence * bounds.begin.size(1) + head % bounds.begin.size(1)) * bounds.begin.size(2);
-  return {bounds.begin.as<const std::int32_t>() + row, bounds.end.as<const std::int32_t>() + row};
+  return BoundsView(bounds.begin, bounds.end).of(static_cast<std::int32_t>(sequence), static_cast<std::int32_t>(head));
 }
 
 }  // namespace longstride::kernels

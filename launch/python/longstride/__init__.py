@@ -12,6 +12,7 @@ _where = {
     "Pattern": ".pattern",
     "UserError": ".model.keys",
     "attention": ".attention_op",
+    "bounds_of": ".bounds",
     "distance_attention": ".distance_op",
     "evaluate": ".evaluation",
     "load": ".runs",

@@ -1,4 +1,5 @@
-"""Attention as operators of PyTorch: longstride::attention and longstride::attention_backward.
+"""Attention as operators of PyTorch: longstride::attention and, with bounds or a sink, longstride::bounded_attention,
+each with its backward.
 
 They are registered by torch.library, with rules for fake tensors and autograd, so that torch.compile, CUDA graphs and
 torch.library.opcheck treat them as PyTorch's own. torch.library.custom_op would do the same, but takes 20 to 40
@@ -12,19 +13,27 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from . import attention_run
+from . import attention_run, bounded_run
+from .bounds import document_bounds
 from .pattern import Pattern
 
 _operators = torch.library.Library("longstride", "DEF")
 
 
-def attention(q, k, v, pattern, scale=None):
+def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, sink=None):
     """softmax(scale q k^T) v over the pairs that the pattern allows.
 
     q and k are (batch, heads, n, key size), v and the result (batch, heads, n, value size), as in
     torch.nn.functional.scaled_dot_product_attention: one type and device, any strides. The type is float32, bfloat16
     or float16, or on the CPU also float64; the CPU computes 16-bit types in float32. `pattern` is a Pattern, and
-    `scale` is 1 / sqrt(key size) unless given. Gradients are of the first order.
+    `scale` is 1 / sqrt(key size) unless given. Gradients are of the first order. With a pattern of both directions q
+    may have another number of rows than k.
+
+    Positions of different `groups` do not see each other: cumulative lengths of documents, 0, ..., n, which all rows
+    share, or numbers of documents (batch, n), which never fall along a row; int32 or int64. `bounds` are two int32
+    tensors (batch or 1, heads or 1, rows of q): a query sees keys from begin to end - 1. Both are from 0 to n and never
+    fall along a row. Numbers on a GPU are not checked. `sink`, (heads,) and finite, is a logit that only adds to the
+    softmax's denominator, with a gradient.
     """
     if not isinstance(pattern, Pattern):
         raise ValueError(f"pattern is {pattern!r}, but must be a longstride.Pattern")
@@ -35,6 +44,8 @@ def attention(q, k, v, pattern, scale=None):
         scale = 0.0  # the library's default
     else:
         scale = _checked_scale(scale)
+    if groups is not None or bounds is not None or sink is not None:
+        return _bounded_attention(q, k, v, pattern.text, scale, groups, bounds, sink)
     if _needs_no_operator(q, k, v):
         try:
             if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
@@ -45,6 +56,55 @@ def attention(q, k, v, pattern, scale=None):
             raise
     _refuse_other_layouts(q=q, k=k, v=v)
     return torch.ops.longstride.attention(q, k, v, pattern.text, scale)[0]
+
+
+def _bounded_attention(q, k, v, text, scale, groups, bounds, sink):
+    _refuse_other_layouts(q=q, k=k, v=v)
+    attention_run.check(*attention_run.properties(q, k, v))
+    begin, end = _bounds(groups, bounds, q.shape[0], k.shape[2])
+    if groups is not None:
+        if q.shape[2] != k.shape[2]:
+            raise ValueError(f"groups is given, but q has {q.shape[2]} rows and k {k.shape[2]}; give bounds instead")
+        text = text[:-1] + ', "documents": true}'
+    if sink is not None:
+        if not isinstance(sink, Tensor) or not sink.is_floating_point():
+            kind = sink.dtype if isinstance(sink, Tensor) else type(sink).__name__
+            raise ValueError(f"sink is {kind}, but must be a tensor of a logit per head")
+        sink = sink.to(attention_run.lse_dtype(q.dtype))
+    return call(torch.ops.longstride.bounded_attention, _eager_bounded, bounded_run.forward,
+                dict(q=q, k=k, v=v, sink=sink, begin=begin, end=end), (text, scale))
+
+
+def _bounds(groups, bounds, batch, n):
+    """begin and end, of whichever is given."""
+    if groups is None:
+        if bounds is None:
+            return None, None
+        if not isinstance(bounds, (list, tuple)) or len(bounds) != 2 or not all(isinstance(x, Tensor) for x in bounds):
+            raise ValueError(f"bounds is {type(bounds).__name__}, but must be two tensors, begin and end")
+        return [x.expand(batch, -1, -1) if x.dim() == 3 and x.shape[0] == 1 else x for x in bounds]
+    if bounds is not None:
+        raise ValueError("groups and bounds are given, but only one may be: clamp the bounds to the groups")
+    if not isinstance(groups, Tensor):
+        raise ValueError(f"groups is {type(groups).__name__}, but must be a tensor")
+    if _needs_no_operator(groups):
+        return document_bounds(groups, batch, n)
+    return torch.ops.longstride.document_bounds(groups, batch, n)
+
+
+def call(operator, eager, run, given, how):
+    """The operator of tensors by name, some of which are None, or what it does at once."""
+    tensors = [x for x in given.values() if x is not None]
+    if not _needs_no_operator(*tensors):
+        _refuse_other_layouts(**given)
+        return operator(*given.values(), *how)[0]
+    try:
+        if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+            return eager(*given.values(), how)
+        return run(*given.values(), *how)[0]
+    except RuntimeError:
+        _refuse_other_layouts(**given)
+        raise
 
 
 LARGEST = sys.float_info.max  # an int may be larger
@@ -233,3 +293,5 @@ def define(name, inputs, constant, run):
 
 
 _eager_attention = define("attention", "Tensor q, Tensor k, Tensor v", "pattern", attention_run)
+_eager_bounded = define("bounded_attention", "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? begin, Tensor? end",
+                        "pattern", bounded_run)

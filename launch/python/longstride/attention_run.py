@@ -10,10 +10,13 @@ dtypes = {torch.float32: library.F32, torch.float64: library.F64, torch.bfloat16
 
 
 def check(q_shape, k_shape, v_shape, q_dtype, k_dtype, v_dtype, q_device, k_device, v_device):
-    if len(q_shape) != 4 or k_shape != q_shape or len(v_shape) != 4 or v_shape[:3] != q_shape[:3]:
+    if not len(q_shape) == len(k_shape) == len(v_shape) == 4 or k_shape[:2] != q_shape[:2] \
+            or k_shape[3] != q_shape[3] or v_shape[:3] != k_shape[:3]:
         raise ValueError(
-            f"q, k and v are {tuple(q_shape)}, {tuple(k_shape)} and {tuple(v_shape)}, but must be (batch, heads, n, "
-            "key size), the same, and (batch, heads, n, value size)")
+            f"q, k and v are {tuple(q_shape)}, {tuple(k_shape)} and {tuple(v_shape)}, but must be (batch, heads, n_q, "
+            "key size), (batch, heads, n, key size) and (batch, heads, n, value size)")
+    if q_shape[2] == 0 and k_shape[2] > 0:
+        raise ValueError(f"q has no rows, but must have one or more next to the {k_shape[2]} of k")
     if not (q_dtype == k_dtype == v_dtype and q_dtype in dtypes):
         raise ValueError(
             f"q, k and v are {q_dtype}, {k_dtype} and {v_dtype}, but must be of one type: float32, bfloat16, float16 "
@@ -83,19 +86,25 @@ def empty_lse(q):
     return torch.empty_strided(*lse_layout(q.shape), dtype=lse_dtype(q.dtype), device=q.device)
 
 
-class _Plan(library.Plan):
+class Plan(library.Plan):
     """With the layouts of its results."""
 
-    def __init__(self, pattern, scale, q_shape, v_shape, dtype, device):
-        batch, heads, n, key_size = q_shape
-        super().__init__(pattern, batch, n, heads, key_size, v_shape[3], scale, dtypes[dtype],
-                         library.CUDA if device.type == "cuda" else library.CPU)
-        self.of_keys, self.of_values = layout(q_shape, key_size), layout(q_shape, v_shape[3])
+    def __init__(self, pattern, scale, q_shape, v_shape, dtype, device, **extras):
+        batch, heads, queries, key_size = q_shape
+        _, _, n, value_size = v_shape
+        super().__init__(pattern, batch, n, heads, key_size, value_size, scale, dtypes[dtype],
+                         library.CUDA if device.type == "cuda" else library.CPU, queries, **extras)
+        self.of_q, self.of_k = layout(q_shape, key_size), layout(v_shape, key_size)
+        self.of_o, self.of_v = layout(q_shape, value_size), layout(v_shape, value_size)
         self.of_lse = lse_layout(q_shape)
-        (_, (batch, head, position, _)) = self.of_values
-        self.rows_of_values = batch, position, head
+        self.rows_of_o, self.rows_of_v = _row_strides(self.of_o), _row_strides(self.of_v)
         self.dtype, self.lse_dtype = dtype, lse_dtype(dtype)
         self.empty = allocator(device)
+
+
+def _row_strides(layout):
+    _, (batch, head, position, _) = layout
+    return batch, position, head
 
 
 # Plans are small. One per shape that a program uses at about the same time is enough. Shapes are checked when their plan
@@ -103,7 +112,7 @@ class _Plan(library.Plan):
 @functools.lru_cache(maxsize=512)
 def _plan(pattern, scale, q_shape, k_shape, v_shape, q_dtype, k_dtype, v_dtype, *devices):
     check(q_shape, k_shape, v_shape, q_dtype, k_dtype, v_dtype, *devices)
-    return _Plan(pattern, scale, q_shape, v_shape, q_dtype, devices[0])
+    return Plan(pattern, scale, q_shape, v_shape, q_dtype, devices[0])
 
 
 def rows(x):
@@ -135,9 +144,9 @@ def _forward(q, k, v, pattern, scale, stream):
     q, q_rows = _dense_rows(q)
     k, k_rows = _dense_rows(k)
     v, v_rows = _dense_rows(v)
-    o, lse = plan.empty(*plan.of_values, plan.dtype), plan.empty(*plan.of_lse, plan.lse_dtype)
+    o, lse = plan.empty(*plan.of_o, plan.dtype), plan.empty(*plan.of_lse, plan.lse_dtype)
     _memory, address, count = _scratch(plan, False, plan.empty)
-    plan.forward(q_rows, k_rows, v_rows, (o.data_ptr(), *plan.rows_of_values), lse.data_ptr(), address, count, stream)
+    plan.forward(q_rows, k_rows, v_rows, (o.data_ptr(), *plan.rows_of_o), lse.data_ptr(), address, count, stream)
     return o, lse
 
 
@@ -148,11 +157,11 @@ def _backward(dout, q, k, v, o, lse, pattern, scale, stream):
     k, k_rows = _dense_rows(k)
     v, v_rows = _dense_rows(v)
     o, o_rows = _dense_rows(o)
-    dq, dk = plan.empty(*plan.of_keys, plan.dtype), plan.empty(*plan.of_keys, plan.dtype)
-    dv = plan.empty(*plan.of_values, plan.dtype)
+    dq, dk = plan.empty(*plan.of_q, plan.dtype), plan.empty(*plan.of_k, plan.dtype)
+    dv = plan.empty(*plan.of_v, plan.dtype)
     _memory, address, count = _scratch(plan, True, plan.empty)
     plan.backward(q_rows, k_rows, v_rows, o_rows, lse.data_ptr(), dout_rows, rows(dq), rows(dk),
-                  (dv.data_ptr(), *plan.rows_of_values), address, count, stream)
+                  (dv.data_ptr(), *plan.rows_of_v), address, count, stream)
     return dq, dk, dv
 
 

@@ -6,7 +6,7 @@ this goes to distance_run at once.
 import torch
 
 from . import distance_run
-from .attention_op import LARGEST, _checked_scale, _needs_no_operator, _refuse_other_layouts, define
+from .attention_op import LARGEST, _checked_scale, call, define
 from .pattern import whole
 
 
@@ -40,17 +40,8 @@ def distance_attention(q, k, v, table=None, content_bias=None, position_bias=Non
                   _first_key(first_key))
     settings = _settings(window, tuple(dilation), include_self, span is not None, longest_span, ramp)
     how = settings, 0.0 if scale is None else _checked_scale(scale)  # 0: the library's default
-    tensors = [x for x in (q, k, v, *parameters) if x is not None]
-    if not _needs_no_operator(*tensors):
-        _refuse_other_layouts(**given)
-        return torch.ops.longstride.distance_attention(q, k, v, *parameters, *how)[0]
-    try:
-        if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-            return _eager(q, k, v, *parameters, how)
-        return distance_run.forward(q, k, v, *parameters, *how)[0]
-    except RuntimeError:
-        _refuse_other_layouts(**given)
-        raise
+    given = dict(zip(given, (q, k, v, *parameters)))
+    return call(torch.ops.longstride.distance_attention, _eager, distance_run.forward, given, how)
 
 
 def _as(x, dtype):

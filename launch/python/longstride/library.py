@@ -8,6 +8,7 @@ import struct
 OK, INVALID, UNSUPPORTED, OUT_OF_MEMORY = range(4)
 CPU, CUDA = range(2)
 F32, F64, BF16, F16 = range(4)
+NO_BOUNDS, INTERVALS, DOCUMENTS = range(3)
 _name = "liblongstride_attention.so.0"
 
 
@@ -24,6 +25,8 @@ class _Pattern(ctypes.Structure):
         ("distinct_heads", ctypes.c_int32),
         ("summary_inclusive", ctypes.c_int32),
         ("layer", ctypes.c_int64),
+        ("direction", ctypes.c_char_p),
+        ("first", ctypes.c_int64),
     ]
 
 
@@ -39,6 +42,10 @@ class _PlanConfig(ctypes.Structure):
         ("scale", ctypes.c_double),
         ("dtype", ctypes.c_int32),
         ("device", ctypes.c_int32),
+        ("queries", ctypes.c_int64),
+        ("bounds", ctypes.c_int32),
+        ("sink", ctypes.c_int32),
+        ("bounds_heads", ctypes.c_int64),
     ]
 
 
@@ -47,8 +54,8 @@ class _Memory(ctypes.Structure):
 
 
 # The structs of calls, written by one call of pack: a tensor is a pointer and three strides, and pointers fit Q.
-_forward = struct.Struct("@N" + 4 * "P3q" + "PPNP")
-_backward = struct.Struct("@N" + 4 * "P3q" + "P" + 4 * "P3q" + "PNP")
+_forward = struct.Struct("@N" + 4 * "P3q" + "PPNP3P")
+_backward = struct.Struct("@N" + 4 * "P3q" + "P" + 4 * "P3q" + "PNP4P")
 
 
 def _load():
@@ -90,26 +97,28 @@ def _check(status):
 
 
 def _pattern_of(text):
-    """The struct of a pattern's text (pattern.py); it keeps what it points to alive."""
-    p = json.loads(text)
+    """The struct of a pattern's text (pattern.py), which a program may have saved before keys were added; it keeps what
+    it points to alive."""
+    p = {"direction": "past", "first": 0, **json.loads(text)}
     parts = [part.encode() for part in p["parts"]]
     return _Pattern(
         ctypes.sizeof(_Pattern), p["integration"].encode(), (ctypes.c_char_p * len(parts))(*parts), len(parts),
         p["stride"], p["window"], (ctypes.c_int64 * len(p["summary"]))(*p["summary"]), len(p["summary"]),
-        p["distinct_heads"], p["summary_inclusive"], p["layer"])
+        p["distinct_heads"], p["summary_inclusive"], p["layer"], p["direction"].encode(), p["first"])
 
 
 class Plan:
-    """An attention plan. Tensors are given as (pointer, batch stride, position stride, head stride)."""
+    """An attention plan. Tensors are (pointer, batch stride, position stride, head stride), arrays pointers."""
 
     _destroy, _ask_memory = _library.longstride_attention_destroy, _library.longstride_attention_memory
 
-    def __init__(self, pattern, batch, n, heads, key_size, value_size, scale, dtype, device):
+    def __init__(self, pattern, batch, n, heads, key_size, value_size, scale, dtype, device, queries=0,
+                 bounds=NO_BOUNDS, sink=0, bounds_heads=0):
         self._plan = ctypes.c_void_p()
         described = _pattern_of(pattern)
         config = _PlanConfig(
             ctypes.sizeof(_PlanConfig), ctypes.pointer(described), batch, n, heads, key_size, value_size, scale, dtype,
-            device)
+            device, queries, bounds, sink, bounds_heads)
         _check(_library.longstride_attention_create(ctypes.byref(config), ctypes.byref(self._plan)))
         self._scratch = self._scratch_now()
         self._fixed = device != CPU
@@ -129,12 +138,14 @@ class Plan:
             self._scratch = self._scratch_now()
         return self._scratch[backward]
 
-    def forward(self, q, k, v, o, lse, scratch, scratch_bytes, stream):
-        call = _forward.pack(_forward.size, *q, *k, *v, *o, lse, scratch, scratch_bytes, stream)
+    def forward(self, q, k, v, o, lse, scratch, scratch_bytes, stream, begin=0, end=0, sink=0):
+        call = _forward.pack(_forward.size, *q, *k, *v, *o, lse, scratch, scratch_bytes, stream, begin, end, sink)
         _check(_run_forward(self._plan, call))
 
-    def backward(self, q, k, v, o, lse, dout, dq, dk, dv, scratch, scratch_bytes, stream):
-        call = _backward.pack(_backward.size, *q, *k, *v, *o, lse, *dout, *dq, *dk, *dv, scratch, scratch_bytes, stream)
+    def backward(self, q, k, v, o, lse, dout, dq, dk, dv, scratch, scratch_bytes, stream, begin=0, end=0, sink=0,
+                 dsink=0):
+        call = _backward.pack(_backward.size, *q, *k, *v, *o, lse, *dout, *dq, *dk, *dv, scratch, scratch_bytes, stream,
+                              begin, end, sink, dsink)
         _check(_run_backward(self._plan, call))
 
 

@@ -19,6 +19,8 @@ class Pattern:
     distinct_heads: bool = False
     summary_inclusive: bool = False
     layer: int = 0
+    direction: str = "past"
+    first: int = 0
     # The pattern as an operator of PyTorch takes it.
     text: str = dataclasses.field(init=False, repr=False, compare=False)
 
@@ -34,7 +36,9 @@ class Pattern:
         fix("summary", tuple(self.summary) if isinstance(self.summary, (list, tuple)) else (self.summary,))
         if not all(_is_name(name) for name in (self.integration, *self.parts)):
             raise ValueError(f"integration is {self.integration!r} and parts {list(self.parts)!r}, but must be names")
-        for name in ("stride", "window", "layer"):
+        if not _is_name(self.direction):
+            raise ValueError(f"direction is {self.direction!r}, but must be past or both")
+        for name in ("stride", "window", "layer", "first"):
             fix(name, _whole(name, getattr(self, name), getattr(self, name)))
         fix("summary", tuple(_whole("summary", list(self.summary), width) for width in self.summary))
         for name in ("distinct_heads", "summary_inclusive"):

@@ -3,7 +3,7 @@ import pathlib
 import random
 import subprocess
 
-PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary")
+PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary", "first")
 
 
 class Drawn:
@@ -58,7 +58,7 @@ class Drawn:
     def pattern(self):
         integration = self.one_of("merged", "multihead", "interleaved")
         if integration == "merged":
-            parts = [self.one_of("local", "fixed_block"), self.one_of("column", "fixed_summary")]
+            parts = [self.one_of("local", "fixed_block"), self.one_of("column", "fixed_summary", "first")]
         else:
             count = self.heads if integration == "multihead" else self.one_of(1, 2, 3)
             parts = [self.one_of(*PARTS) for _ in range(count)]
@@ -66,6 +66,8 @@ class Drawn:
         made = {"integration": integration, "parts": parts, "stride": stride}
         if "local" in parts:
             made |= self.some(window=(0.4, *(n for n in (1, 5, 16, 70) if n <= self.context)))
+        if "first" in parts:
+            made |= {"first": self.one_of(1, 4, 12)}
         if "fixed_summary" in parts:
             made |= {"summary": self.one_of(1, 2, stride // 2)}
             made |= self.some(summary_inclusive=(0.2, True), distinct_heads=(0.2, True))

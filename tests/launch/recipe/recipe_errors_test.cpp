@@ -30,7 +30,7 @@ const Edit mixers[] = {
      "r.yaml:8: model.mixers.0.kind is atention, but must be " + allowed_mixers() + "; did you mean 'attention'?"},
     {attention, "  mixers: [{kind: attention, parts: [dense], stride: 8, integration: merged, memory: {length: 64}}]",
      "r.yaml:8: unknown key 'memory' in model.mixers.0; choose from layers, heads, kind, integration, parts, stride, "
-     "window, summary, distinct_heads, summary_inclusive"},
+     "window, summary, distinct_heads, summary_inclusive, first, direction, sink"},
     {attention,
      "  mixers:\n  - {kind: distance, table: none}\n  - {kind: distance, table: none, layers: 2}\n"
      "  - {kind: distance, table: none}\n  positions: none",
@@ -109,7 +109,7 @@ const Edit edits[] = {
      "'merged'?"},
     {"[fixed_block, fixed_summary]", "[]",
      "r.yaml:10: model.attention.parts is an empty list, but must be a list of at least one of dense, local, column, "
-     "fixed_block, fixed_summary"},
+     "fixed_block, fixed_summary, first"},
     {"kind: decoder", "kind: transformer_xl",
      "r.yaml:4: model.kind is transformer_xl, but must be decoder or sparse_transformer; transformer_xl is kind: "
      "decoder "
@@ -171,7 +171,12 @@ const Edit edits[] = {
      "block"},
     {"[fixed_block, fixed_summary]", "[fixed_block, fixed_block]",
      "r.yaml:10: model.attention.parts is [fixed_block, fixed_block], but merged takes a single part, or one window "
-     "(local, fixed_block) and one of column and fixed_summary"},
+     "(local, fixed_block) and one of column, fixed_summary and first"},
+    {"summary: 2", "summary: 2\n    direction: both",
+     "r.yaml:13: model.attention.direction is both, but a decoder predicts each position from those before it; set it "
+     "to past"},
+    {"fixed_summary]", "first]",
+     "r.yaml:8: model.attention.first is 0, but the part first needs a positive number of keys"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  micro_batch: 3",
      "r.yaml:17: train.micro_batch is 3, but must divide train.global_batch, 4"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  precision: fp16\n  residual: bf16",

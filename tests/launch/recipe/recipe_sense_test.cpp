@@ -136,6 +136,10 @@ const Edit edits[] = {
     {"[fixed_block, fixed_summary]\n    stride: 8\n    summary: 2",
      "[local, column]\n    stride: 8\n    distinct_heads: true",
      "r.yaml:12: model.attention.distinct_heads has no effect without a part that reads it (fixed_summary); remove it"},
+    {"[fixed_block, fixed_summary]\n    stride: 8\n    summary: 2", "[local, first]\n    stride: 8\n    first: 65",
+     "r.yaml:12: model.attention.first is 65, but must be at most data.context, 64"},
+    {"stride: 8", "stride: 8\n    first: 4",
+     "r.yaml:12: model.attention.first has no effect without a part that reads it (first); remove it"},
     {"[fixed_block, fixed_summary]\n    stride: 8\n    summary: 2",
      "[local, column]\n    stride: 8\n    summary_inclusive: true",
      "r.yaml:12: model.attention.summary_inclusive has no effect without a part that reads it (fixed_summary); remove "

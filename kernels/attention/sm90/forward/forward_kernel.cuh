@@ -288,7 +288,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       init_barriers(control);
       producer.load_queries();
     }
-    control.rows[0].fill(problem.pass[task.pass], task, threadIdx.x, blockDim.x);
+    control.rows[0].fill(problem, task, threadIdx.x, blockDim.x);
     __syncthreads();
     if (Producer::loads_keys()) {
       for (int i = 0; i < stages && producer.load_keys(); ++i) {
@@ -322,7 +322,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       barrier_wait(&control.task_empty[at.index], at.parity ^ 1);
       if (is_end) task.parts = 0;
       if (thread == 0) control.task[at.index] = task;
-      if (!is_end) control.rows[at.index].fill(problem.pass[task.pass], task, thread, finders);
+      if (!is_end) control.rows[at.index].fill(problem, task, thread, finders);
       barrier_arrive(&control.task_full[at.index]);
       if (is_end) return;
       at.advance(task_slots);

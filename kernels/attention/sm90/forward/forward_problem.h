@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/attention/sm90/general/pass_shape.h"
 #include "kernels/attention/sm90/general/piece_maps.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
@@ -22,6 +23,7 @@ struct ForwardProblem {
   std::int32_t value_size;
   std::int64_t o_stride[3];
   float* lse;
+  BoundsView bounds;
 };
 
 struct ForwardProblemInPieces : ForwardProblem {

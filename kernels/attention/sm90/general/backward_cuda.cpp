@@ -45,8 +45,10 @@ void attention_backward(const AttentionBackwardArgs& args, const float* delta, c
     problem.delta = delta;
     for (int p = 0; p < problem.geometry.passes; ++p) problem.adds[p][0] = number > 0;
     problem.key_sized_gradient = gradient_of(args.dq);
+    problem.bounds = BoundsView(args.bounds.begin, args.bounds.end);
     launch_backward_queries(args, problem, launch);
     problem.key_sized_gradient = gradient_of(args.dk);
+    problem.bounds = BoundsView(args.bounds.first_query, args.bounds.beyond_query);
     problem.value_sized_gradient = gradient_of(args.dv);
     join_parts(problem, number == 0);
     int parts = 0;

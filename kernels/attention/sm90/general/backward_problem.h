@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/attention/sm90/general/backward_tiling.h"
 #include "kernels/attention/sm90/general/geometry.h"
 #include "kernels/attention/sm90/general/pass_shape.h"
@@ -32,6 +33,7 @@ struct BackwardProblem {
   std::int32_t batch;
   float scale;
   const float *lse, *delta;
+  BoundsView bounds;                                  // for the rows that a block owns, in rows of the other side
   Gradient key_sized_gradient, value_sized_gradient;  // dQ, or dK and dV
 };
 

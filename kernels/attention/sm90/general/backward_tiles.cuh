@@ -19,12 +19,14 @@ __device__ inline std::int32_t position_at(const RowSet& set, std::int32_t entry
   return set.run >= set.period ? set.base + entry : set.position(entry);
 }
 
-// The queries that may attend to the key at position p: high(i) >= p from some i on, low(i) <= p up to some i.
-__device__ inline Interval queries_of(const Part& part, const RowSet& queries, std::int32_t p) {
+// The queries, of the rows `within`, that may attend to the key at position p: high(i) >= p from some i on, low(i) <= p
+// up to some i.
+__device__ inline Interval queries_of(const Part& part, const RowSet& queries, std::int32_t p, Interval within) {
   std::int32_t from = p + part.high.back, beyond = p + part.low.back;
   if (part.high.block > 0) from = (from + part.high.block - 1) / part.high.block * part.high.block;
+  if (beyond < 0) return {};
   beyond = part.low.block > 0 ? (beyond / part.low.block + 1) * part.low.block : beyond + 1;
-  return {entries_below(queries, from), entries_below(queries, beyond)};
+  return {entries_below(queries, max(from, within.begin)), entries_below(queries, min(beyond, within.end))};
 }
 
 // The work of a block.
@@ -74,17 +76,20 @@ struct MeetingRows {
   // Called by all threads of the block; then __syncthreads.
   __device__ void fill(const BackwardProblem& problem, const BackwardTask& task) {
     const std::int32_t n = problem.geometry.n;
+    const BoundsOfHead bounds = problem.bounds.of(task.sequence, task.head);
     if (threadIdx.x == 0) parts = side == Side::queries ? task.pass->parts : 1;
     for (std::int32_t r = threadIdx.x; r < Rows; r += blockDim.x) {
       const std::int32_t position = position_at(task.own, min(task.begin + r, task.own.length - 1));
+      const Interval within = bounds.rows(position, n);
       if constexpr (side == Side::keys) {
         const RowSet queries = task.class_of(task.pass->queries, n);
-        row[0][r] = queries_of(task.pass->part[problem.part], queries, position);
+        row[0][r] = queries_of(task.pass->part[problem.part], queries, position, within);
       } else {
         for (std::int32_t p = 0; p < task.pass->parts; ++p) {
           const Part& part = task.pass->part[p];
           const RowSet keys = task.class_of(part.keys, n);
-          row[p][r] = {entries_below(keys, part.low.of(position)), entries_below(keys, part.high.of(position) + 1)};
+          row[p][r] = {entries_below(keys, max(part.low.of(position), within.begin)),
+                       entries_below(keys, min(part.high.of(position) + 1, within.end))};
         }
       }
     }

@@ -49,16 +49,17 @@ struct PartShape {
         low(part.low),
         high(part.high) {}
 #ifdef __CUDACC__
-  // Number of entries of the class's row set below p. The high limit of a row is at most the row, so no count exceeds
-  // the row set.
+  // Number of entries of the class's row set below p, which is at most the number of positions.
   __device__ std::int32_t count_below(std::int32_t p, std::int32_t residue) const {
     const std::int32_t past = max(p - base - residue, 0);
     if (natural) return past;
     const std::int32_t periods = period.quotient(past), width = static_cast<std::int32_t>(run.value);
     return periods * width + min(past - periods * static_cast<std::int32_t>(period.value), width);
   }
-  __device__ Interval interval(std::int32_t position, std::int32_t residue) const {
-    return {count_below(low.of(position), residue), count_below(high.of(position) + 1, residue)};
+  // Entries `within` alone, which are positions.
+  __device__ Interval interval(std::int32_t position, std::int32_t residue, Interval within) const {
+    return {count_below(max(low.of(position), within.begin), residue),
+            count_below(min(high.of(position) + 1, within.end), residue)};
   }
 #endif
 };

@@ -9,6 +9,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct TurnProblem : LongBandProblem {
   TurnRing ring;
+  BoundsView bounds;                      // query rows that see a key: where its document ends
   std::uint32_t group_tasks, last_lanes;  // lanes of the last group
   std::int32_t groups;
   float* sums;         // (slots, 64 x padded head)
@@ -106,7 +107,19 @@ struct TurnTask : BandBackwardLargeTask {
   }
   template <class Kernel>
   __device__ auto seen(const Kernel& kernel, int strip) const {
-    return kernel.seen_of(Strips * key + strip);
+    auto seen = kernel.seen_of(Strips * key + strip);
+    const BoundsOfHead bounds = kernel.problem.bounds.of(sequence, head);
+    if (bounds.begin == nullptr) return seen;
+    // Queries behind a document see none of its keys.
+    const auto end_of = [&](std::int32_t entry) {
+      const std::int32_t row = bounds.end[position(min(entry, length - 1))];
+      return (row - base + step - 1) / step;
+    };
+    const std::int32_t own = seen.first + kernel.lane / 4;
+    seen.end[0] = min(seen.end[0], end_of(own));
+    seen.end[1] = min(seen.end[1], end_of(own + 8));
+    seen.first_end = min(seen.first_end, end_of(seen.first));
+    return seen;
   }
   // Turns S into P, and P into the product's operand, for the query tile that begins there.
   template <class Kernel, class Seen, int Count>

@@ -18,6 +18,8 @@ def part_mask(pattern, part, head, i, j):
         return causal & ((i - j) % l == 0)
     if part == "fixed_block":
         return causal & (torch.div(i, l, rounding_mode="floor") == torch.div(j, l, rounding_mode="floor"))
+    if part == "first":
+        return causal & (j < pattern.first)
     begin, width = pattern.sub_block_of(head)
     summary = (begin <= j % l) & (j % l < begin + width)
     if pattern.summary_inclusive:

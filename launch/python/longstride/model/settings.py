@@ -7,11 +7,12 @@ import math
 from .distance_settings import Distance, Memory
 from .keys import Keys, UserError, shown
 
-PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary")
+PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary", "first")
 KINDS = ("decoder", "sparse_transformer")  # two names of one kind
 ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
-WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary")  # parts that `merged` joins, one of each
+# Parts that `merged` joins, one of each.
+WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary", "first")
 KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
     "embedding_dropout", "inner_dropout", "output_dropout", "positions", "rotary_base", "query_key_norm", "init",
@@ -33,6 +34,9 @@ class Pattern:
         self.summary = list(summary) if isinstance(summary, (list, tuple)) else [summary]
         self.distinct_heads = keys.flag("distinct_heads")
         self.summary_inclusive = keys.flag("summary_inclusive")
+        self.first = keys.whole("first", 0, least=0)
+        keys.choice("direction", ("past",), "past")  # the only one of decoders
+        keys.choice("sink", ("none",), "none")  # this package has no other
         keys.done()
         self.heads = heads
         self.check(keys)
@@ -42,7 +46,7 @@ class Pattern:
         if not known:
             raise keys.wrong("parts", self.parts, "a list of " + ", ".join(PARTS))
         self.parts = list(self.parts)
-        strided = any(part != "dense" and (part != "local" or self.window == 0) for part in self.parts)
+        strided = any(part not in ("dense", "first") and (part != "local" or self.window == 0) for part in self.parts)
         if strided and self.stride == 0:
             raise keys.wrong("stride", 0, f"a positive number of positions for {', '.join(self.parts)}")
         if self.integration == "multihead" and len(self.parts) > self.heads:
@@ -51,8 +55,10 @@ class Pattern:
             windows = [part for part in self.parts if part in WINDOWS]
             rests = [part for part in self.parts if part in RESTS]
             if len(self.parts) != 2 or len(windows) != 1 or len(rests) != 1:
-                raise keys.wrong("parts", self.parts, "one part, or one of local and fixed_block with one of column "
-                                 "and fixed_summary, with merged")
+                raise keys.wrong("parts", self.parts, "one part, or one of local and fixed_block with one of column, "
+                                 "fixed_summary and first, with merged")
+        if "first" in self.parts and self.first == 0:
+            raise keys.wrong("first", 0, "a positive number of keys for first")
         if "fixed_summary" not in self.parts:
             return
         whole = all(isinstance(c, int) and not isinstance(c, bool) and 1 <= c <= self.stride for c in self.summary)
@@ -79,7 +85,8 @@ class Pattern:
 
     def to_dict(self):
         made = {"integration": self.integration, "parts": self.parts, "stride": self.stride, "window": self.window,
-                "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive}
+                "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive,
+                "first": self.first, "direction": "past", "sink": "none"}
         return {**made, "summary": self.summary} if self.summary else made
 
 

@@ -1,0 +1,96 @@
+"""Attention within bounds and with a sink, of tensors by the library, on the CPU or on the current stream of a GPU; no
+gradients."""
+import functools
+import json
+
+import torch
+
+from . import attention_run, library
+from .attention_run import _dense_rows, _on_cpu, _on_cuda, _scratch, check_backward, lse_dtype, rows
+from .distance_run import in_their_types, properties  # noqa: F401: of the operator
+
+GRADIENTS = 4  # of q, k, v and the sink
+# Tensors that a call may leave out, but for one of begin and end.
+NAMES = ("sink", "begin", "end")
+
+
+def check(q, k, v, sink, begin, end):
+    """Properties of tensors, the last three of which may be None."""
+    attention_run.check(*(x[at] for at in range(3) for x in (q, k, v)))
+    (batch, heads, queries, _), dtype, device = q
+    given = [(name, x) for name, x in zip(NAMES, (sink, begin, end)) if x is not None]
+    for name, (shape, found, on) in given:
+        allowed = [(heads,)] if name == "sink" else [(batch, 1, queries), (batch, heads, queries)]
+        wanted = lse_dtype(dtype) if name == "sink" else torch.int32
+        if tuple(shape) not in allowed or found != wanted or on != device:
+            raise ValueError(f"{name} is {tuple(shape)}, {found}, on {on}, but must be "
+                             f"{' or '.join(map(str, dict.fromkeys(allowed)))}, {wanted}, on {device}")
+    if (begin is None) != (end is None) or (begin is not None and begin[0] != end[0]):
+        shapes = [x and tuple(x[0]) for x in (begin, end)]
+        raise ValueError(f"begin is {shapes[0]} and end {shapes[1]}, but both must be of one shape, or None")
+
+
+# As in attention_run: checked when a plan is made, so that a call whose plan exists spends no time on it.
+@functools.lru_cache(maxsize=512)
+def _plan(pattern, scale, q, k, v, sink, begin, end):
+    check(q, k, v, sink, begin, end)
+    bounds = library.NO_BOUNDS
+    if begin is not None:
+        bounds = library.DOCUMENTS if json.loads(pattern).get("documents", False) else library.INTERVALS
+    return attention_run.Plan(pattern, scale, q[0], v[0], q[1], q[2], bounds=bounds, sink=sink is not None,
+                              bounds_heads=0 if begin is None else begin[0][1])
+
+
+def _arrays(sink, begin, end):
+    """Contiguous, and their addresses as plans take them."""
+    arrays = [None if x is None else x.contiguous() for x in (begin, end, sink)]
+    return arrays, [0 if x is None else x.data_ptr() for x in arrays]
+
+
+def _forward(q, k, v, sink, begin, end, pattern, scale, stream):
+    plan = _plan(pattern, scale, *properties(q, k, v, sink, begin, end))
+    (q, q_rows), (k, k_rows), (v, v_rows) = _dense_rows(q), _dense_rows(k), _dense_rows(v)
+    _arrays_alive, addresses = _arrays(sink, begin, end)
+    o, lse = plan.empty(*plan.of_o, plan.dtype), plan.empty(*plan.of_lse, plan.lse_dtype)
+    _memory, address, count = _scratch(plan, False, plan.empty)
+    plan.forward(q_rows, k_rows, v_rows, rows(o), lse.data_ptr(), address, count, stream, *addresses)
+    return o, lse
+
+
+def _backward(dout, q, k, v, sink, begin, end, o, lse, pattern, scale, stream):
+    plan = _plan(pattern, scale, *properties(q, k, v, sink, begin, end))
+    (dout, dout_rows), (o, o_rows) = _dense_rows(dout), _dense_rows(o)
+    (q, q_rows), (k, k_rows), (v, v_rows) = _dense_rows(q), _dense_rows(k), _dense_rows(v)
+    _arrays_alive, addresses = _arrays(sink, begin, end)
+    dq, dk, dv = (plan.empty(*layout, plan.dtype) for layout in (plan.of_q, plan.of_k, plan.of_v))
+    (dsink,) = gradients_of(q, (sink,))
+    _memory, address, count = _scratch(plan, True, plan.empty)
+    plan.backward(q_rows, k_rows, v_rows, o_rows, lse.data_ptr(), dout_rows, rows(dq), rows(dk), rows(dv), address,
+                  count, stream, *addresses, 0 if sink is None else dsink.data_ptr())
+    return dq, dk, dv, dsink
+
+
+def gradients_of(q, parameters):
+    """Zeros for the gradient of the sink, to which the library adds; empty where there is none."""
+    sink = parameters[0]
+    return [q.new_zeros(0 if sink is None else sink.shape, dtype=lse_dtype(q.dtype))]
+
+
+def forward(*args):
+    """o and lse, of q, k, v, those of NAMES, a pattern's text, which says if bounds are of documents, and scale."""
+    if args[0].is_cuda:
+        return _on_cuda(_forward, *args)
+    return _on_cpu(_forward, lambda *tensors: check(*properties(*tensors)), *args)
+
+
+def backward(*args):
+    """dq, dk, dv and that of the sink, of dout, what forward takes and, before the text, its o and lse. dout, o and lse
+    are trusted."""
+    return _on_cuda(_backward, *args) if args[0].is_cuda else _on_cpu(_backward, None, *args)
+
+
+def checked_backward(dout, q, k, v, sink, begin, end, o, lse, pattern, scale):
+    """backward for a caller with tensors of any kind."""
+    check(*properties(q, k, v, sink, begin, end))
+    check_backward(q, v, dout, o, lse)
+    return backward(dout, q, k, v, sink, begin, end, o, lse.contiguous(), pattern, scale)

@@ -1,0 +1,201 @@
+// Attention drawn by a number: parts, direction, bounds, other queries than keys, sinks, sizes; on the CPU in f64 and
+// f32, compared with its definition.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/base/philox.h"
+#include "kernels/sink/sink.h"
+#include "tests/kernels/attention_patterns.h"
+#include "tests/kernels/attention_reference.h"
+#include "tests/support/as_good_as_naive.h"
+
+namespace longstride::kernels {
+
+class DrawnAttention {
+ public:
+  explicit DrawnAttention(std::uint64_t number) : number_(number) {
+    draw_pattern();
+    draw_shape();
+    draw_bounds();
+    for (std::int64_t h = one_in(2) ? shape_.heads : 0; h > 0; --h)
+      sink_.push_back(static_cast<double>(from(-40, 40)) / 16);
+  }
+
+  std::string text() const {
+    std::string parts;
+    for (const PartKind kind : pattern_.parts) parts += std::string(parts.empty() ? "" : ", ") + name_of(kind);
+    return "draw " + std::to_string(number_) + ": [" + parts + "]" +
+           (pattern_.direction == Direction::both ? " both" : "") + ", stride " + std::to_string(pattern_.stride) +
+           ", window " + std::to_string(pattern_.window) + ", " + std::to_string(shape_.n_q()) + " queries, " +
+           std::to_string(shape_.n) + " keys, bounds " + std::to_string(bound_kind_) +
+           (sink_.empty() ? "" : ", a sink");
+  }
+
+  void expect_equals_definition() const {
+    const AttentionInput in(shape_, Dtype::f32);
+    const AttentionResult exact = defined<double>(in);
+    AttentionData<double> x(shape_);
+    const std::vector<double> dsink = compute(x);
+    EXPECT_LT(error_of(dsink, exact.dsink), 1e-12) << "dsink, " << text();
+    for (const auto& [name, found, expected] : {std::tuple{"o", &x.o, &exact.o},
+                                                {"lse", &x.lse, &exact.lse},
+                                                {"dq", &x.dq, &exact.dq},
+                                                {"dk", &x.dk, &exact.dk},
+                                                {"dv", &x.dv, &exact.dv}})
+      EXPECT_LT(error_of(*found, *expected), 1e-12) << name << ", " << text();
+    AttentionData<float> y(shape_);
+    const std::vector<float> dsink_of_single = compute(y);
+    AttentionResult single;
+    for (const auto& [to, from] : {std::pair{&single.o, &y.o},
+                                   {&single.lse, &y.lse},
+                                   {&single.dq, &y.dq},
+                                   {&single.dk, &y.dk},
+                                   {&single.dv, &y.dv}})
+      to->assign(from->begin(), from->end());
+    const AttentionResult naive = defined<float>(in);
+    const auto expect = [&](const char* name, const std::vector<double> AttentionResult::*of,
+                            const std::vector<double> AttentionResult::*terms) {
+      expect_as_good_as_naive(name, single.*of, naive.*of, exact.*of, Dtype::f32, exact.*terms, text());
+    };
+    // The definition's terms of o as well: few keys may leave the naive error almost zero.
+    expect("o", &AttentionResult::o, &AttentionResult::o_terms);
+    expect("lse", &AttentionResult::lse, &AttentionResult::lse_terms);
+    expect("dq", &AttentionResult::dq, &AttentionResult::dq_terms);
+    expect("dk", &AttentionResult::dk, &AttentionResult::dk_terms);
+    expect("dv", &AttentionResult::dv, &AttentionResult::dv_terms);
+    single.dsink.assign(dsink_of_single.begin(), dsink_of_single.end());
+    expect("dsink", &AttentionResult::dsink, &AttentionResult::dsink_terms);
+  }
+
+ private:
+  // The next whole number from `least` to `most`.
+  std::int64_t from(std::int64_t least, std::int64_t most) {
+    const auto word = static_cast<std::int64_t>(philox(91, number_, drawn_++, 0).word[0]);
+    return least + word % (most - least + 1);
+  }
+  bool one_in(std::int64_t count) { return from(1, count) == 1; }
+  template <class T>
+  T one_of(const std::vector<T>& all) {
+    return all[static_cast<std::size_t>(from(0, std::ssize(all) - 1))];
+  }
+
+  void draw_pattern() {
+    using enum PartKind;
+    pattern_.direction = one_in(2) ? Direction::both : Direction::past;
+    pattern_.integration = one_of<Integration>({Integration::merged, Integration::merged, Integration::multihead});
+    const auto window = one_of<PartKind>({local, local, fixed_block}),
+               rest = one_of<PartKind>({column, fixed_summary, first});
+    pattern_.parts = one_in(2)   ? std::vector<PartKind>{window, rest}
+                     : one_in(2) ? std::vector<PartKind>{one_of<PartKind>({window, rest})}
+                                 : std::vector<PartKind>{dense};
+    shape_.heads = std::max<std::int64_t>(from(1, 3), std::ssize(pattern_.parts));
+    pattern_.stride = from(1, one_in(2) ? 9 : 90);
+    pattern_.window = from(0, 40) * 2 + 1;
+    pattern_.summary = {from(1, pattern_.stride)};
+    pattern_.distinct_heads = one_in(2);
+    pattern_.summary_inclusive = one_in(2);
+    pattern_.first = from(1, 12);
+  }
+
+  // Few positions mostly; at most so many that the definition takes milliseconds.
+  void draw_shape() {
+    const auto length = [&] { return one_in(10) ? from(300, 3000) : one_in(3) ? from(60, 300) : from(1, 60); };
+    shape_.batch = from(1, 2);
+    shape_.n = length();
+    shape_.queries = pattern_.direction == Direction::both && one_in(2) ? length() : shape_.n;
+    shape_.key_size = from(1, 12);
+    shape_.value_size = from(1, 12);
+    constexpr std::int64_t most = 50'000;
+    const auto pairs = [&] {
+      std::int64_t sum = 0;
+      for (std::int64_t h = 0; h < shape_.heads; ++h)
+        sum += allowed_pairs(pattern_, 0, shape_.heads, h, shape_.n, shape_.queries);
+      return shape_.batch * sum;
+    };
+    while (pairs() > most) shape_.n = (shape_.n + 1) / 2, shape_.queries = (shape_.queries + 1) / 2;
+    tile_ = one_of<TileShape>({TileShape{}, TileShape{16, 8}, TileShape{8, 24}});
+  }
+
+  // Documents, which are one for all heads, or intervals of every head, of which some may be empty.
+  void draw_bounds() {
+    bound_kind_ = static_cast<int>(from(0, 2));
+    if (bound_kind_ == 0) return;
+    bound_heads_ = bound_kind_ == 1 || one_in(2) ? 1 : shape_.heads;
+    const std::int64_t longest = std::max(shape_.n, shape_.n_q());
+    for (std::int64_t row = 0; row < shape_.batch * bound_heads_; ++row) {
+      if (bound_kind_ == 1) {
+        for (std::int64_t i = 0, end = 0, begin = 0; i < shape_.n_q(); ++i) {
+          if (i == end) begin = end, end += from(1, std::max<std::int64_t>(1, longest / 2));
+          begin_.push_back(static_cast<std::int32_t>(begin));
+          end_.push_back(static_cast<std::int32_t>(end));
+        }
+        continue;
+      }
+      for (auto* ends : {&begin_, &end_}) {
+        const auto first = static_cast<std::ptrdiff_t>(ends->size());
+        for (std::int64_t i = 0; i < shape_.n_q(); ++i)
+          ends->push_back(static_cast<std::int32_t>(from(0, ends == &begin_ ? shape_.n : shape_.n + 9)));
+        std::sort(ends->begin() + first, ends->end());
+      }
+    }
+  }
+
+  RowBounds bounds() const {
+    if (begin_.empty()) return {};
+    const auto view = [&](const std::vector<std::int32_t>& ends) {
+      return Tensor(const_cast<std::int32_t*>(ends.data()), Dtype::i32, {shape_.batch, bound_heads_, shape_.n_q()});
+    };
+    return {view(begin_), view(end_)};
+  }
+
+  // Returns the sink's gradient.
+  template <class T>
+  std::vector<T> compute(AttentionData<T>& x) const {
+    const auto plan = make_plan(pattern_, 0, shape_.heads, shape_.n, tile_, shape_.n_q());
+    std::vector<T> sink(sink_.begin(), sink_.end()), dsink(static_cast<std::size_t>(shape_.heads));
+    const Tensor logits(sink.data(), DtypeOf<T>::value, {shape_.heads}),
+        o = query_rows_view(x.o, shape_, shape_.value_size), lse = lse_view(x.lse, shape_);
+    run_forward(*plan, shape_, x, bounds());
+    if (!sink.empty()) cpu::sink({logits, o, lse}, {});
+    run_backward(*plan, shape_, x, bounds());
+    if (sink.empty()) return dsink;
+    SinkBackwardArgs args{logits, o, lse, query_rows_view(x.dout, shape_, shape_.value_size),
+                          Tensor(dsink.data(), DtypeOf<T>::value, {shape_.heads})};
+    const Tensor scratch = args.scratch_on(Device::cpu);
+    Aligned memory(scratch.bytes());
+    args.scratch = Tensor(memory.data(), scratch.dtype(), scratch.shape());
+    cpu::sink_backward(args, {});
+    return dsink;
+  }
+
+  template <class A>
+  AttentionResult defined(const AttentionInput& in) const {
+    const auto masks = masks_of(pattern_, shape_.heads, 0, shape_.n, shape_.n_q());
+    NaiveProblem problem = naive_problem<A>(in);
+    if (!sink_.empty()) problem.sink = sink_.data();
+    NaiveAttention<A> naive(problem);
+    naive.run([&](std::int64_t s, std::int64_t h, std::int64_t i) {
+      const BoundsOfHead clamp = bounds_of(bounds(), s, h);
+      std::vector<NaivePair<A>> pairs;
+      for (const std::int32_t j : masks[static_cast<std::size_t>(h)][static_cast<std::size_t>(i)])
+        if (!clamp.given() || (clamp.begin[i] <= j && j < clamp.end[i])) pairs.push_back({.key = j});
+      return pairs;
+    });
+    return stored_result(naive.out, sizeof(A) == sizeof(double) ? Dtype::f64 : Dtype::f32);
+  }
+
+  std::uint64_t number_;
+  std::uint32_t drawn_ = 0;
+  PatternConfig pattern_;
+  AttentionShape shape_;
+  TileShape tile_;
+  int bound_kind_ = 0;
+  std::int64_t bound_heads_ = 1;
+  std::vector<std::int32_t> begin_, end_;
+  std::vector<double> sink_;
+};
+
+}  // namespace longstride::kernels
