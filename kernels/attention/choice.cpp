@@ -25,9 +25,10 @@ bool takes_plan(const AttentionPlan& plan) {
   return true;
 }
 
-// Hopper's kernels look back only, at as many keys as queries, unclamped.
+// Hopper's kernels look back only, at as many keys as queries, unclamped, and know no first keys.
 bool looks_back(const AttentionSizes& sizes) {
-  return !looks_ahead(*sizes.plan) && sizes.plan->queries == sizes.plan->n && !sizes.bounded;
+  const AttentionPlan& plan = *sizes.plan;
+  return !looks_ahead(plan) && plan.queries == plan.n && !sizes.bounded && !has_first_keys(plan);
 }
 
 bool takes(const AttentionSizes& sizes) {
@@ -141,6 +142,10 @@ AttentionSizes sizes_of(const Args& args) {
 }
 
 }  // namespace
+
+bool has_first_keys(const AttentionPlan& plan) {
+  return std::any_of(plan.parts.begin(), plan.parts.end(), [](const Part& p) { return p.kind == PartKind::first; });
+}
 
 AttentionChoice choose_forward(const AttentionSizes& sizes) {
   AttentionChoice choice;

@@ -38,6 +38,9 @@ struct AttentionSizes {
   bool bounded = false;  // row bounds are given
 };
 
+// True if a part is of the first keys, for which Hopper has no kernels.
+bool has_first_keys(const AttentionPlan& plan);
+
 // The kernels on Hopper. A launch takes the portable ones on other GPUs, and for tensors that TMA cannot read.
 AttentionChoice choose_forward(const AttentionSizes& sizes);
 // AttentionPath::sm90 gives every short class a block, so that tests of few classes try this as well.

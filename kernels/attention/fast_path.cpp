@@ -97,6 +97,7 @@ FastPath few_keys(const AttentionPlan& plan, const Pass& pass, std::int64_t key_
 FastPath fast_path_of(const AttentionPlan& plan, std::int64_t key_size, std::int64_t value_size) {
   for (const std::int64_t size : {key_size, value_size})
     if (!sm90_takes_head(size)) return head_size(size);
+  if (has_first_keys(plan)) return {};  // no setting makes them faster
   if (choose_forward({&plan, 1, key_size, value_size}).family == AttentionFamily::portable) return {Slowness::geometry};
   for (const Pass& pass : plan.passes)
     for (const FastPath& path :
