@@ -236,7 +236,7 @@ class NaiveAttention {
     const A sink = static_cast<A>(p_.sink[h]), lse = out.lse[row_of(s, h, i)], share = std::exp(sink - lse);
     out.dsink[at(h)] -= share * delta_of(p_.dout + o, &out.o[o]);
     if (!p_.with_terms) return;
-    const A sizes = std::abs(sink) + std::abs(lse);  // of the share's exponent
+    const A sizes = std::abs(sink) + std::abs(lse);  // rounded in the exponent of the share
     out.dsink_terms[at(h)] += share * (dot_of_magnitudes(p_.dout + o, &out.o_terms[o], p_.value_size) +
                                        sizes * dot_of_magnitudes(p_.dout + o, &out.o[o], p_.value_size));
   }
