@@ -65,7 +65,7 @@ struct longstride_pattern {
   int64_t first;              // in keys; needed by the part first
 };
 
-// What else clamps the keys of a query: arrays begin and end of (batch, bounds_heads, queries), which calls give. Query
+// Bounds clamp the keys of a query, by arrays begin and end of (batch, bounds_heads, queries), which calls give: query
 // i sees keys from begin_i to end_i - 1, none if end_i <= begin_i. Both are from 0 to n and never decrease along a row,
 // which the CPU checks. On a GPU the caller promises it.
 enum longstride_bounds {

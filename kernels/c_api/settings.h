@@ -31,7 +31,7 @@ void check_count(const char* name, const char* count_name, const void* array, st
 Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n);
 Settings settings_of(const longstride_plan_config& config);
 
-// What calls may give besides tensors.
+// Bounds and sinks, which calls may give besides tensors.
 struct Extras {
   longstride_bounds bounds = LONGSTRIDE_NO_BOUNDS;
   std::int64_t bounds_heads = 1;

@@ -27,6 +27,7 @@ struct WrittenArrays {
 // Row bounds of every head of one sequence or more; empty: none.
 struct HostBounds {
   std::vector<std::int32_t> begin, end;
+  bool documents = false;
 };
 
 // The call on the GPU. `packed`: q, k and v are slices of one (batch, n, heads (2 key_size + value_size)) tensor and so
@@ -45,30 +46,14 @@ class DeviceAttention {
         lse_(static_cast<std::size_t>(shape_.rows())),
         begin_(bounds.begin),
         end_(bounds.end),
-        forward_{&plan,
-                 slice(inputs_, 0),
-                 slice(inputs_, 1),
-                 slice(inputs_, 2),
-                 own(o_),
-                 lse_of_shape(),
-                 shape_.scale(),
-                 {},
-                 path,
-                 bounds_of_shape()},
-        backward_{&plan,
-                  forward_.q,
-                  forward_.k,
-                  forward_.v,
-                  forward_.o,
-                  forward_.lse,
-                  own(dout_),
-                  slice(gradients_, 0),
-                  slice(gradients_, 1),
-                  slice(gradients_, 2),
-                  shape_.scale(),
-                  {},
-                  path,
-                  bounds_of_shape()},
+        by_documents_(bounds.documents),
+        forward_{&plan,   slice(inputs_, 0), slice(inputs_, 1), slice(inputs_, 2),
+                 own(o_), lse_of_shape(),    shape_.scale(),    {},
+                 path,    bounds_of_shape()},
+        backward_{
+            &plan,      forward_.q,           forward_.k,           forward_.v,           forward_.o,     forward_.lse,
+            own(dout_), slice(gradients_, 0), slice(gradients_, 1), slice(gradients_, 2), shape_.scale(), {},
+            path,       bounds_of_shape()},
         scratch_(backward_.scratch_on(Device::cuda).bytes()) {
     backward_.scratch = Tensor(scratch_.data(), Dtype::u8, {static_cast<std::int64_t>(scratch_.bytes())});
   }
@@ -164,7 +149,8 @@ class DeviceAttention {
   Tensor lse_of_shape() const { return {lse_.data(), Dtype::f32, statistics()}; }
   RowBounds bounds_of_shape() const {
     if (begin_.count() == 0) return {};
-    return {Tensor(begin_.data(), Dtype::i32, statistics()), Tensor(end_.data(), Dtype::i32, statistics())};
+    const Tensor begin(begin_.data(), Dtype::i32, statistics()), end(end_.data(), Dtype::i32, statistics());
+    return by_documents_ ? RowBounds::of_documents(begin, end) : RowBounds{begin, end};
   }
 
   AttentionShape shape_;
@@ -172,6 +158,7 @@ class DeviceAttention {
   test::DeviceArray<T> inputs_, gradients_, dout_, o_;
   test::DeviceArray<float> lse_;
   test::DeviceArray<std::int32_t> begin_, end_;
+  bool by_documents_;
   AttentionArgs forward_;
   AttentionBackwardArgs backward_;
   test::DeviceArray<unsigned char> scratch_;

@@ -31,7 +31,7 @@ struct BoundsOfHead {
 
   // The key rows of n that query row i may see.
   LONGSTRIDE_HOST_DEVICE Interval rows(std::int32_t i, std::int32_t n) const {
-    return begin == nullptr ? Interval{0, n} : Interval{begin[i], end[i]};
+    return begin == nullptr ? Interval{0, n} : Interval{begin[i], end[i] < n ? end[i] : n};
   }
   // The entries of `keys` that are left of `seen` for query row i.
   LONGSTRIDE_HOST_DEVICE Interval clamp(Interval seen, const RowSet& keys, std::int32_t i) const {
