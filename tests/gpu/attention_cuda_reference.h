@@ -30,6 +30,27 @@ struct HostBounds {
   bool documents = false;
 };
 
+// Documents of each head without their last keys, so that some queries may see none; removes what they hide from
+// `masks`.
+inline HostBounds documents_of(std::vector<Mask>& masks, std::int64_t batch, std::int32_t hidden = 2) {
+  HostBounds bounds;
+  bounds.documents = hidden == 0;
+  for (std::size_t h = 0; h < masks.size(); ++h) {
+    const auto length = static_cast<std::int32_t>(23 + 18 * h);
+    for (std::size_t i = 0; i < masks[h].size(); ++i) {
+      const std::int32_t begin = static_cast<std::int32_t>(i) / length * length, end = begin + length - hidden;
+      bounds.begin.push_back(begin);
+      bounds.end.push_back(end);
+      std::erase_if(masks[h][i], [&](std::int32_t j) { return j < begin || j >= end; });
+    }
+  }
+  for (auto* ends : {&bounds.begin, &bounds.end}) {
+    const std::vector<std::int32_t> sequence = *ends;
+    for (std::int64_t b = 1; b < batch; ++b) ends->insert(ends->end(), sequence.begin(), sequence.end());
+  }
+  return bounds;
+}
+
 // The call on the GPU. `packed`: q, k and v are slices of one (batch, n, heads (2 key_size + value_size)) tensor and so
 // are their gradients, as in the model; otherwise each is a separate tensor.
 template <class T>

@@ -61,7 +61,7 @@ struct Bounds {
   }
 };
 
-// What every call has, whatever its term (kernels/attention/term).
+// The part of a call that does not depend on its term (kernels/attention/term).
 struct Call {
   HeadMatrix q, k, v, o, dout, dq, dk, dv;
   float* lse = nullptr;

@@ -39,7 +39,7 @@ struct DistanceTerm {
 
   const Call& call;
   Head head;
-  std::int32_t number;  // of the tile, among those of all classes of a head: neighbours are of different classes
+  std::int32_t number;  // counts the tiles of all classes of a head: neighbours are of different classes
   ResidueClass in;
   WorkUnit unit;
   RowSet queries;

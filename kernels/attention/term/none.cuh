@@ -11,7 +11,7 @@ namespace longstride::kernels::cuda::portable {
 struct NoTerm {
   using Call = PlanCall;
   static constexpr bool given = false;
-  static constexpr int strips(int, int) { return 1; }  // of 16 queries of a warp, by the sizes of keys and values
+  static constexpr int strips(int, int) { return 1; }  // 16 queries of a warp each, by the sizes of keys and values
   // Both gradients and both score tiles are in registers, so with 128 and 128 columns there is room for half a tile of
   // queries.
   static constexpr int queries_of_keys(int key, int value) { return key + value > 192 ? 32 : 64; }
@@ -62,7 +62,7 @@ struct NoTerm {
 };
 
 struct NoTiles {
-  static constexpr int elements = 0;  // of shared memory
+  static constexpr int elements = 0;  // in shared memory
 
   __device__ NoTiles(const NoTerm&, void*) {}
   __device__ void load_queries(std::int32_t, int) const {}
