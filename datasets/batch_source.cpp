@@ -6,7 +6,8 @@
 // sequence of q whole windows and a remainder keeps
 //   q - 1 windows if q >= 16; its offset ranges over one context plus the remainder, so every phase occurs;
 //   q windows otherwise; its offset ranges over the remainder only (none for an image).
-// The last bytes of a sequence are missing from some epochs, but not from training.
+// The last bytes of a sequence are missing from some epochs, but not from training. Padded, a sequence keeps all of its
+// windows, from its beginning.
 #include <algorithm>
 #include <vector>
 
@@ -23,13 +24,15 @@ constexpr std::int64_t windows_worth_shifting = 16;
 class WindowSource final : public BatchSource {
  public:
   WindowSource(std::shared_ptr<const SequenceSet> sequences, std::int64_t context, std::uint64_t seed,
-               const Objective& objective)
-      : sequences_(std::move(sequences)), objective_(objective), context_(context), seed_(seed) {
+               const Objective& objective, bool padded)
+      : sequences_(std::move(sequences)), objective_(objective), context_(context), seed_(seed), padded_(padded) {
     first_window_.reserve(static_cast<std::size_t>(sequences_->sequences()) + 1);
     first_window_.push_back(0);
     for (std::int64_t s = 0; s < sequences_->sequences(); ++s) {
-      const std::int64_t whole = sequences_->length(s) / context;
-      first_window_.push_back(first_window_.back() + (whole >= windows_worth_shifting ? whole - 1 : whole));
+      const std::int64_t length = sequences_->length(s), whole = length / context;
+      const std::int64_t kept =
+          padded ? (length + context - 1) / context : (whole >= windows_worth_shifting ? whole - 1 : whole);
+      first_window_.push_back(first_window_.back() + kept);
     }
   }
 
@@ -43,13 +46,21 @@ class WindowSource final : public BatchSource {
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(context_));
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t row = step * global_batch + first_row + r;
-      read_row(row, bytes.data());
+      const Window window = window_of(row);
+      sequences_->read(window.sequence, window.offset, window.length, bytes.data());
+      std::fill(bytes.begin() + window.length, bytes.end(), std::uint8_t{0});
       objective_.write(out, r, {bytes.data()}, {seed_, row});
+      write_groups(out, r, sequences_->documents(window.sequence), window.offset, window.length);
+      if (padded_ && out.weights.given())
+        std::fill_n(out.weights.as<float>() + r * context_ + window.length, context_ - window.length, 0.0f);
     }
   }
 
  private:
-  void read_row(std::int64_t row, std::uint8_t* out) const {
+  struct Window {
+    std::int64_t sequence, offset, length;
+  };
+  Window window_of(std::int64_t row) const {
     const auto epoch = static_cast<std::uint32_t>(row / epoch_rows());
     const auto count = static_cast<std::uint64_t>(epoch_rows());
     const Permutation order(count, seed_, epoch, kernels::Purpose::data_order);
@@ -57,8 +68,9 @@ class WindowSource final : public BatchSource {
     const auto next = std::upper_bound(first_window_.begin(), first_window_.end(), window);
     const std::int64_t sequence = next - first_window_.begin() - 1;
     const std::int64_t first = *(next - 1), windows = *next - first;
-    const std::int64_t spare = sequences_->length(sequence) - windows * context_;
-    sequences_->read(sequence, offset(sequence, epoch, spare) + (window - first) * context_, context_, out);
+    const std::int64_t length = sequences_->length(sequence), spare = length - windows * context_;
+    const std::int64_t at = (padded_ ? 0 : offset(sequence, epoch, spare)) + (window - first) * context_;
+    return {sequence, at, std::min(context_, length - at)};
   }
 
   // Uniform in [0, spare].
@@ -73,20 +85,23 @@ class WindowSource final : public BatchSource {
   const Objective& objective_;
   std::int64_t context_;
   std::uint64_t seed_;
+  bool padded_;
   std::vector<std::int64_t> first_window_;  // each sequence's first window, counted over all; then their number
 };
 
 }  // namespace
 
 std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
-                                               std::uint64_t seed, const std::string& where,
-                                               const Objective& objective) {
+                                               std::uint64_t seed, const std::string& where, const Objective& objective,
+                                               bool padded) {
   LONGSTRIDE_CHECK(context > 0, "context is {}", context);
   std::int64_t bytes = 0, longest = 0;
   for (std::int64_t s = 0; s < sequences->sequences(); ++s) {
     bytes += sequences->length(s);
     longest = std::max(longest, sequences->length(s));
   }
+  if (padded && bytes == 0) throw user_error("{}: is empty; prepare it with a larger split", where);
+  if (padded) return std::make_unique<WindowSource>(std::move(sequences), context, seed, objective, true);
   if (bytes < context)
     throw user_error(
         "{}: holds {} bytes, fewer than one context of {}; prepare it with a larger split or shorten data.context",
@@ -96,7 +111,7 @@ std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet
         "{}: its longest file has {} bytes, fewer than one context of {}; shorten data.context or set "
         "data.cross_files: true",
         where, thousands(longest), thousands(context));
-  return std::make_unique<WindowSource>(std::move(sequences), context, seed, objective);
+  return std::make_unique<WindowSource>(std::move(sequences), context, seed, objective, false);
 }
 
 }  // namespace longstride

@@ -53,6 +53,8 @@ DatasetInfo read_info(hid_t file, const std::string& path) {
   }
   if (info.kind == DataKind::audio) info.rate = positive("rate", 1 << 24);
   info.encoding = hdf5::text_attribute(file, "encoding").value_or("");
+  info.documents = hdf5::text_attribute(file, "documents").value_or("");
+  info.groups = hdf5::text_attribute(file, "groups").value_or("");
   info.split = hdf5::text_attribute(file, "split").value_or("");
   info.tool_version = hdf5::text_attribute(file, "tool_version").value_or("");
   return info;
@@ -81,18 +83,36 @@ const std::string& Dataset::path() const { return file_->name(); }
 std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, bool cross_files) const {
   const Split& split = find(name);
   const StoredArray& array = *split.array;
-  std::shared_ptr<const ByteStore> store = split.array;
-  if (array.bytes() <= largest_resident_) store = resident(name);
+  const std::shared_ptr<const ByteStore> store = store_of(name);
   if (info_.rows > 0) return images_view(store, array.rows(), array.row_bytes());
   if (split.boundaries.empty() || cross_files) return stream_view(store, {0, array.rows()});
   return stream_view(store, split.boundaries);
+}
+
+std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, const DataConfig& config) const {
+  const bool text = info_.kind == DataKind::bytes;
+  if (config.documents == Documents::joined) return split(name, text || config.cross_files);
+  const Split& found = find(name);
+  if (found.boundaries.empty() && found.array->bytes() > 0)
+    throw user_error(
+        "{}: has not kept where documents end in '{}', but data.documents is {}; prepare it with --documents marks, "
+        "files or lines, or set data.documents: joined",
+        path(), name, name_of(config.documents));
+  if (config.documents == Documents::rows || found.boundaries.empty()) return split(name);
+  return documents_view(store_of(name), found.boundaries);
 }
 
 SplitSize Dataset::size(const std::string& name) const {
   const Split& split = find(name);
   const std::int64_t files = split.boundaries.empty() ? 1 : static_cast<std::int64_t>(split.boundaries.size()) - 1;
   const std::int64_t bytes = split.array->bytes();
-  return {bytes == 0 ? 0 : info_.rows > 0 ? split.array->rows() : files, bytes, holds(name + "_labels")};
+  const std::int64_t groups = split.groups.empty() ? 0 : std::ssize(split.groups) - 1;
+  return {bytes == 0 ? 0 : info_.rows > 0 ? split.array->rows() : files, bytes, holds(name + "_labels"), groups};
+}
+
+std::string Dataset::sha256_of_boundaries(const std::string& name) const {
+  if (find(name).boundaries.empty()) return "";
+  return StoredArray(file_, name + "_boundaries", {1, sizeof(std::int64_t)}).stored_sha256();
 }
 
 std::string Dataset::stored_sha256(const std::string& name) const { return find(name).array->stored_sha256(); }
@@ -123,6 +143,12 @@ void Dataset::verify() const {
   sources();
 }
 
+std::shared_ptr<const ByteStore> Dataset::store_of(const std::string& name) const {
+  const Split& split = find(name);
+  if (split.array->bytes() <= largest_resident_) return resident(name);
+  return split.array;
+}
+
 void Dataset::open_split(const std::string& name) {
   const auto array = std::make_shared<StoredArray>(file_, name, StoredArray::Type{info_.rows > 0 ? 2 : 1, 1});
   if (info_.rows > 0 && array->rows() > 0 && array->row_bytes() != info_.image_bytes())
@@ -131,12 +157,21 @@ void Dataset::open_split(const std::string& name) {
   Split& split = splits_[name];
   if (holds(name + "_zeros")) array->note_zero_chunks(read_numbers(file_, name + "_zeros"));
   split.array = array;
-  if (info_.rows > 0 || !holds(name + "_boundaries")) return;
-  split.boundaries = read_numbers(file_, name + "_boundaries");
-  const auto& b = split.boundaries;
-  if (b.empty() || b.front() != 0 || b.back() != array->rows() || !std::is_sorted(b.begin(), b.end()))
-    throw user_error("{}: '{}_boundaries' must rise from 0 to {}, the length of its split; prepare the file again",
-                     path(), name, array->rows());
+  if (info_.rows > 0) return;
+  split.boundaries = offsets(name, "boundaries");
+  split.groups = offsets(name, "groups");
+}
+
+// Where files, documents or groups end; empty if the file does not say.
+std::vector<std::int64_t> Dataset::offsets(const std::string& split, const char* level) const {
+  const std::string name = fmt::format("{}_{}", split, level);
+  if (!holds(name)) return {};
+  std::vector<std::int64_t> b = read_numbers(file_, name);
+  const std::int64_t length = find(split).array->rows();
+  if (b.empty() || b.front() != 0 || b.back() != length || !std::is_sorted(b.begin(), b.end()))
+    throw user_error("{}: '{}' must rise from 0 to {}, the length of its split; prepare the file again", path(), name,
+                     length);
+  return b;
 }
 
 bool Dataset::holds(const std::string& name) const {
@@ -164,6 +199,17 @@ std::vector<std::uint8_t> Dataset::optional_bytes(const std::string& name, std::
   return array.read_all();
 }
 
+const char* name_of(Documents documents) {
+  switch (documents) {
+    case Documents::joined:
+      return "joined";
+    case Documents::separate:
+      return "separate";
+    default:
+      return "rows";
+  }
+}
+
 const char* name_of(DataKind kind) { return kinds[static_cast<std::size_t>(kind)].name; }
 
 std::shared_ptr<const Dataset> Dataset::open(const std::string& path) {
@@ -186,14 +232,14 @@ std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const Da
                                                 std::int64_t rows, const std::vector<RowStage>& stages,
                                                 const Objective& objective) {
   check_fits(dataset, config);
-  const std::shared_ptr<const SequenceSet> train = dataset.split("train", config.cross_files);
+  const std::shared_ptr<const SequenceSet> train = dataset.split("train", config);
   const std::string where = fmt::format("{}: 'train'", config.path);
   if (config.order == DataOrder::streams) {
     LONGSTRIDE_CHECK(stages.empty(), "streams of {} stages", stages.size());
     return make_stream_source(train, config.context, rows, where, seed, objective);
   }
   const auto of_length = [&](std::int64_t context) {
-    return make_batch_source(train, context, seed, where, objective);
+    return make_batch_source(train, context, seed, where, objective, config.documents == Documents::rows);
   };
   return stages.empty() ? of_length(config.context) : make_staged_source(stages, rows, config.context, of_length);
 }

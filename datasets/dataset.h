@@ -1,12 +1,14 @@
 // A prepared dataset: one HDF5 file (the only HDF5 in the project).
 //
 // Layout: datasets `train`, `valid`, `test` of uint8, shape (sequences, length) for images or (bytes) for text and
-// sound. Sound from several files also has `train_boundaries` etc.: int64 offsets, the first 0, the last the length.
+// sound. Sound from several files and text in documents also have `train_boundaries` etc.: int64 offsets, the first 0,
+// the last the length; `train_groups` etc. likewise, of sentences or paragraphs, which no document cuts.
 // Labelled images have `train_labels` etc.: uint8 (sequences). `train_zeros` etc. lists the chunks that hold only
 // zeros: int64 pairs of first and count. `sources` is text, one line per file: sha256, bytes, name. Attributes of the
 // root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text, with the seed if
-// one is used), and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"). Each array has the sha256 of
-// its bytes. Reading needs only the kind, the splits and the geometry, so other programs can write these files too.
+// one is used), and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"); or documents ("lines") and
+// groups ("sentences"), in words. Each array has the sha256 of its bytes. Reading needs only the kind, the splits and
+// the geometry, so other programs can write these files too.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -34,6 +36,7 @@ struct DatasetInfo {
   std::int64_t rows = 0, columns = 0, channels = 0;  // images
   std::int64_t rate = 0;                             // audio, samples per second
   std::string encoding, split, tool_version;
+  std::string documents, groups;  // how they end; empty: nothing is recorded
 
   std::int64_t image_bytes() const { return rows * columns * channels; }  // 0: not images
 };
@@ -50,6 +53,7 @@ struct SourceFile {
 struct SplitSize {
   std::int64_t sequences = 0, bytes = 0;
   bool labelled = false;
+  std::int64_t groups = 0;  // 0: none are kept
 };
 
 // An open file. Every error (missing, not HDF5, not ours, truncated, wrong types, sizes or checksums, changed since it
@@ -66,7 +70,15 @@ class Dataset {
   // chunk; a chunk of zeros that the writer did not list is refused, unless the checksum of the whole split matches.
   std::shared_ptr<const SequenceSet> split(const std::string& name, bool cross_files = false) const;
 
+  // The same as `config` wants it: files, documents or all of it as sequences. UserError if it wants documents that the
+  // dataset has not kept.
+  std::shared_ptr<const SequenceSet> split(const std::string& name, const DataConfig& config) const;
+
   SplitSize size(const std::string& split) const;
+  // Where the groups within documents end, from 0; empty if none are kept.
+  const std::vector<std::int64_t>& groups(const std::string& split) const { return find(split).groups; }
+  // The stored checksum of where the files or documents of a split end; empty if they are not kept, or without it.
+  std::string sha256_of_boundaries(const std::string& split) const;
   // For `info`: the stored checksum of a split, empty if there is none; all its bytes from first to last, in pieces,
   // not compared with the checksum; its class labels, empty if there are none.
   std::string stored_sha256(const std::string& split) const;
@@ -80,11 +92,13 @@ class Dataset {
  private:
   struct Split {
     std::shared_ptr<const StoredArray> array;
-    std::vector<std::int64_t> boundaries;  // empty: one sequence
+    std::vector<std::int64_t> boundaries, groups;  // empty: one sequence, no groups
   };
 
   void open_split(const std::string& name);
+  std::shared_ptr<const ByteStore> store_of(const std::string& name) const;
   bool holds(const std::string& name) const;
+  std::vector<std::int64_t> offsets(const std::string& split, const char* level) const;
   const Split& find(const std::string& name) const;
   std::shared_ptr<const ByteStore> resident(const std::string& name) const;
   std::vector<std::uint8_t> optional_bytes(const std::string& name, std::int64_t most) const;
@@ -100,10 +114,11 @@ class Dataset {
 // Training rows of a split. Text and sound: in each epoch a seeded offset and a seeded permutation of the
 // non-overlapping windows of `context` bytes; images: a seeded permutation (batch_source.cpp says how epochs are
 // counted). UserError, beginning with `where`, if the split holds no whole window. The objective writes the rows, and
-// must outlive the source, here and below.
+// must outlive the source, here and below. `padded`: sequences are cut into windows from their beginning instead, of
+// which the last is padded with positions of weight 0.
 std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
                                                std::uint64_t seed, const std::string& where,
-                                               const Objective& objective = default_objective());
+                                               const Objective& objective = default_objective(), bool padded = false);
 
 // Training rows in order (DataOrder::streams): row r of the global batch of `rows` reads the r-th of as many equal
 // parts of the one sequence, floor(length / rows) bytes each, `context` bytes per step. A part's last bytes that fill

@@ -12,8 +12,9 @@ class Sequences final : public SequenceSet {
  public:
   Sequences(std::shared_ptr<const ByteStore> store, std::int64_t count, std::int64_t length)
       : store_(std::move(store)), count_(count), length_(length) {}
-  Sequences(std::shared_ptr<const ByteStore> store, std::vector<std::int64_t> boundaries)
-      : store_(std::move(store)), boundaries_(std::move(boundaries)) {
+  Sequences(std::shared_ptr<const ByteStore> store, std::vector<std::int64_t> boundaries,
+            std::vector<std::int64_t> documents = {})
+      : store_(std::move(store)), boundaries_(std::move(boundaries)), documents_(std::move(documents)) {
     const bool empty = boundaries_.back() == 0;  // has no sequence
     count_ = empty ? 0 : static_cast<std::int64_t>(boundaries_.size()) - 1;
   }
@@ -26,6 +27,8 @@ class Sequences final : public SequenceSet {
     store_->read(begin(sequence) + offset, length, out);
   }
 
+  std::span<const std::int64_t> documents(std::int64_t) const override { return documents_; }
+
  private:
   std::int64_t begin(std::int64_t sequence) const {
     return boundaries_.empty() ? sequence * length_ : boundaries_[static_cast<std::size_t>(sequence)];
@@ -34,6 +37,7 @@ class Sequences final : public SequenceSet {
   std::shared_ptr<const ByteStore> store_;
   std::int64_t count_ = 0, length_ = 0;
   std::vector<std::int64_t> boundaries_;  // empty: all sequences have one length
+  std::vector<std::int64_t> documents_;   // where they end in the one sequence
 };
 
 }  // namespace
@@ -50,6 +54,11 @@ std::shared_ptr<const SequenceSet> images_view(std::shared_ptr<const ByteStore> 
 std::shared_ptr<const SequenceSet> stream_view(std::shared_ptr<const ByteStore> store,
                                                std::vector<std::int64_t> boundaries) {
   return std::make_shared<Sequences>(std::move(store), std::move(boundaries));
+}
+
+std::shared_ptr<const SequenceSet> documents_view(std::shared_ptr<const ByteStore> store,
+                                                  std::vector<std::int64_t> boundaries) {
+  return std::make_shared<Sequences>(std::move(store), std::vector<std::int64_t>{0, boundaries.back()}, boundaries);
 }
 
 }  // namespace longstride

@@ -31,5 +31,8 @@ std::shared_ptr<const SequenceSet> images_view(std::shared_ptr<const ByteStore> 
 // Sequences between successive boundaries.
 std::shared_ptr<const SequenceSet> stream_view(std::shared_ptr<const ByteStore> store,
                                                std::vector<std::int64_t> boundaries);
+// One sequence of documents between successive boundaries.
+std::shared_ptr<const SequenceSet> documents_view(std::shared_ptr<const ByteStore> store,
+                                                  std::vector<std::int64_t> boundaries);
 
 }  // namespace longstride

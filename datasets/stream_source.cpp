@@ -36,6 +36,7 @@ class StreamSource final : public BatchSource {
       const std::int64_t offset = (first_row + r) * part_ + window * context_;
       sequences_->read(0, offset - before, context_ + before, bytes.data() + 1 - before);
       objective_.write(out, r, {bytes.data() + 1, bytes.front(), window == 0}, {seed_, step * rows_ + first_row + r});
+      write_groups(out, r, sequences_->documents(0), offset, context_);
     }
   }
 

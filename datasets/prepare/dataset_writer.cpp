@@ -162,6 +162,8 @@ void write_about(const OutputFile& output, const DatasetInfo& info, const std::s
   number("channels", info.channels);
   number("rate", info.rate);
   text("encoding", info.encoding);
+  text("documents", info.documents);
+  text("groups", info.groups);
 }
 
 }  // namespace
@@ -194,7 +196,7 @@ struct DatasetWriter::State {
   AtomicFile file;
   std::optional<OutputFile> output;
   std::array<Column, 3> splits, labels;
-  std::array<std::vector<std::int64_t>, 3> boundaries;
+  std::array<std::vector<std::int64_t>, 3> boundaries, groups;
   Column sources;
 };
 
@@ -268,6 +270,17 @@ void DatasetWriter::end_file(SplitId split) {
   boundaries.push_back(bytes(split));
 }
 
+void DatasetWriter::end_document(SplitId split) {
+  const auto& boundaries = state_->boundaries[static_cast<std::size_t>(split)];
+  if (bytes(split) > (boundaries.empty() ? 0 : boundaries.back())) end_file(split);
+}
+
+void DatasetWriter::end_group(SplitId split, std::int64_t at) {
+  auto& groups = state_->groups[static_cast<std::size_t>(split)];
+  if (groups.empty() && at > 0) groups.push_back(0);
+  if (!groups.empty() && groups.back() < at) groups.push_back(at);
+}
+
 void DatasetWriter::add_source(const SourceFile& source) {
   std::string name = source.name;
   std::replace(name.begin(), name.end(), '\n', '?');  // one line per file
@@ -293,6 +306,7 @@ void DatasetWriter::commit(const std::string& split_rule) {
       s.splits[i].finish();
       if (s.labels[i].bytes() > 0) s.labels[i].finish();
       write_numbers(*s.output, name + "_boundaries", s.boundaries[i]);
+      write_numbers(*s.output, name + "_groups", s.groups[i]);
       write_numbers(*s.output, name + "_zeros", s.splits[i].zero_chunks());
     }
     s.sources.finish();

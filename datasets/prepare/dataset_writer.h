@@ -23,8 +23,11 @@ class DatasetWriter {
   // Images: whole ones. Text and sound: any number of bytes.
   void append(SplitId split, const std::uint8_t* bytes, std::int64_t count);
   void append_label(SplitId split, std::uint8_t label);
-  // Sound: what was appended since the last boundary is one file.
+  // Sound: what was appended since the last boundary is one file. Text: one document, unless it is nothing.
   void end_file(SplitId split);
+  void end_document(SplitId split);
+  // Text: a group ends `at` so many bytes of the split, unless one does already. No later one ends before.
+  void end_group(SplitId split, std::int64_t at);
   void add_source(const SourceFile& source);
 
   std::int64_t bytes(SplitId split) const;  // so far

@@ -50,12 +50,23 @@ struct PrepareOutput {
 // A file whose content an earlier one has goes into the split of that one, is left out, or ends the work (copies.h).
 enum class Duplicates : std::uint8_t { keep, drop, refuse };
 
+// How documents end in bytes (document_cutter.h): nowhere, at marks, with their files, or with their lines.
+enum class DocumentsAre : std::uint8_t { joined, marks, files, lines };
+enum class GroupsAre : std::uint8_t { none, sentences, paragraphs };
+
+struct DocumentRule {
+  DocumentsAre documents = DocumentsAre::joined;
+  std::string mark = "<|endoftext|>";  // GPT-2's
+  GroupsAre groups = GroupsAre::none;  // within documents
+};
+
 struct PrepareBytesConfig {
   std::vector<std::string> inputs;  // files, folders, or "-", standard input; joined in this order (joined_inputs.h)
   std::string split = {};           // counts, fractions or "enwik8", for all inputs joined; empty: 0.9,0.05,0.05
   bool raw = false;                 // use the bytes of packed files as they are
   bool any = false;                 // take files that are no text
   Duplicates duplicates = Duplicates::keep;
+  DocumentRule documents = {};
 };
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output);
 

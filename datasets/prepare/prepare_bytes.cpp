@@ -5,10 +5,13 @@
 
 #include "datasets/histogram.h"
 #include "datasets/prepare/dataset_writer.h"
+#include "datasets/prepare/document_cutter.h"
 #include "datasets/prepare/joined_inputs.h"
 #include "datasets/prepare/prepare.h"
 #include "datasets/prepare/split_rule.h"
+#include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
+#include "framework/core/text/printable.h"
 
 namespace longstride {
 namespace {
@@ -75,10 +78,61 @@ void warn_of_noise(const Histogram& train, const std::string& name, const Prepar
       name, entropy));
 }
 
+void check(const DocumentRule& rule) {
+  if (rule.mark.empty()) throw user_error("--mark is empty, but documents end at it; name it, such as <|endoftext|>");
+  if (rule.groups != GroupsAre::none && rule.documents == DocumentsAre::joined)
+    throw user_error(
+        "--groups divides documents, but --documents does not say where these end; set it to marks, files or lines");
+}
+
+// For the dataset's attributes.
+std::string text_of(const DocumentRule& rule) {
+  switch (rule.documents) {
+    case DocumentsAre::joined:
+      return "";
+    case DocumentsAre::marks:
+      return "marks " + rule.mark;
+    case DocumentsAre::files:
+      return "files";
+    default:
+      return "lines";
+  }
+}
+
+std::string text_of(GroupsAre groups) {
+  return groups == GroupsAre::none ? "" : groups == GroupsAre::sentences ? "sentences" : "paragraphs";
+}
+
+// Writes the bytes of every part to its splits, and counts those of train.
+void write_parts(JoinedInputs& inputs, const Cuts& cuts, const DocumentRule& rule, DatasetWriter& writer,
+                 Histogram& train) {
+  std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
+  constexpr std::int64_t sample = std::int64_t{1} << 16;  // bytes of each buffer that are counted: enough for a warning
+  DocumentCutter documents(writer, rule);
+  for (std::size_t part = 0; part < inputs.parts().size(); ++part) {
+    for (std::size_t s = 0; s < 3; ++s)
+      for (std::int64_t left = cuts.of_split(part, s); left > 0;) {
+        const std::int64_t count = std::min(left, static_cast<std::int64_t>(buffer.size()));
+        inputs.read(buffer.data(), static_cast<std::size_t>(count));
+        left -= count;
+        if (inputs.copies().left_out(static_cast<std::int64_t>(part))) continue;
+        documents.append(static_cast<SplitId>(s), buffer.data(), count);
+        if (s == 0) train.add(buffer.data(), std::min(count, sample));
+      }
+    documents.end_file();
+  }
+  if (rule.documents == DocumentsAre::marks && documents.marks() == 0)
+    throw user_error(
+        "{}: has no mark '{}', at which documents would end; name another with --mark, or set --documents files or "
+        "lines",
+        inputs.name(), printable(rule.mark));
+}
+
 }  // namespace
 
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output) {
   check_output(output.path, output.replace, config.inputs);
+  check(config.documents);
   const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.9,0.05,0.05" : config.split);
   const FoldersOf folders(output.path);  // standard input is kept there too
   JoinedInputs inputs(config, output);
@@ -87,25 +141,17 @@ void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output
 
   DatasetInfo info;
   info.kind = DataKind::bytes;
+  info.documents = text_of(config.documents);
+  info.groups = text_of(config.documents.groups);
   DatasetWriter writer(output.path, info, output.replace);
   for (const std::string& note : {inputs.misnamed_note(), inputs.packed_note(), copies.note("files")}) output.say(note);
-  std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
-  constexpr std::int64_t sample = std::int64_t{1} << 16;  // bytes of each buffer that are counted: enough for a warning
   Histogram train;
-  for (std::size_t part = 0; part < inputs.parts().size(); ++part)
-    for (std::size_t s = 0; s < 3; ++s)
-      for (std::int64_t left = cuts.of_split(part, s); left > 0;) {
-        const std::int64_t count = std::min(left, static_cast<std::int64_t>(buffer.size()));
-        inputs.read(buffer.data(), static_cast<std::size_t>(count));
-        left -= count;
-        if (copies.left_out(static_cast<std::int64_t>(part))) continue;
-        writer.append(static_cast<SplitId>(s), buffer.data(), count);
-        if (s == 0) train.add(buffer.data(), std::min(count, sample));
-      }
+  write_parts(inputs, cuts, config.documents, writer, train);
   for (const SourceFile& source : inputs.finish()) writer.add_source(source);
   const SplitCounts& counts = cuts.counts();
-  writer.commit(fmt::format("{}: the first {} bytes train, the next {} valid, the last {} test{}", rule.text(),
-                            counts[0], counts[1], counts[2], copies.record()));
+  writer.commit(fmt::format(
+      "{}: the first {} bytes train, the next {} valid, the last {} test{}{}", rule.text(), counts[0], counts[1],
+      counts[2], config.documents.documents == DocumentsAre::marks ? ", marks included" : "", copies.record()));
   warn_of_noise(train, inputs.name(), output);
 }
 

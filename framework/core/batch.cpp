@@ -11,7 +11,7 @@ namespace {
 // Calls f on a field of two batches, for every field.
 template <class F>
 void for_each_field(const Batch& from, Batch& to, F&& f) {
-  for (Tensor Batch::*field : {&Batch::tokens, &Batch::targets, &Batch::weights, &Batch::starts})
+  for (const auto& [_, field] : batch_fields)
     if ((from.*field).given()) to.*field = f(from.*field);
 }
 
@@ -66,6 +66,7 @@ Batch BatchLayout::place(std::byte* block, std::size_t& end) const {
   batch.tokens = take(true, id, each);
   batch.targets = take(fields_.targets, id, asked);
   batch.weights = take(fields_.weights, Dtype::f32, asked);
+  batch.groups = take(fields_.groups, Dtype::i32, each);
   batch.starts = take(fields_.starts, Dtype::u8, {rows_});
   return batch;
 }
@@ -81,6 +82,24 @@ void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, 
   }
   if (batch.weights.given()) std::fill_n(batch.weights.as<float>() + begin, seq, 1.0f);
   if (batch.starts.given()) batch.starts.as<std::uint8_t>()[row] = starts ? 1 : 0;
+}
+
+void write_groups(const Batch& batch, std::int64_t row, std::span<const std::int64_t> boundaries, std::int64_t offset,
+                  std::int64_t count) {
+  const std::int64_t seq = batch.tokens.size(1);
+  if (!batch.groups.given()) return;
+  auto* groups = batch.groups.as<std::int32_t>() + row * seq;
+  std::int32_t group = 0;
+  auto next = std::upper_bound(boundaries.begin(), boundaries.end(), offset);
+  for (std::int64_t i = 0; i < count;) {
+    const std::int64_t end = next == boundaries.end() ? count : std::min(*next - offset, count);
+    std::fill(groups + i, groups + end, group);
+    i = end;
+    if (i == count) break;
+    ++group;
+    next = std::upper_bound(next, boundaries.end(), offset + i);
+  }
+  std::fill(groups + count, groups + seq, count > 0 ? group + 1 : group);
 }
 
 }  // namespace longstride

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "framework/core/tensor.h"
 
@@ -23,20 +24,33 @@ struct Batch {
   Tensor tokens;        // (rows, seq) u8 or u16
   Tensor targets = {};  // (rows, asked), of the type of tokens; asked is seq, unless BatchFields says otherwise
   Tensor weights = {};  // (rows, asked) f32: of each loss; absent: 1
-  Tensor starts = {};   // (rows) u8: 1 where the row does not continue that of the step before; absent: everywhere
+  // (rows, seq) i32, never decreasing along a row: the number of the position's document in its row. The first position
+  // of a document reads the start vector.
+  Tensor groups = {};
+  Tensor starts = {};  // (rows) u8: 1 where the row does not continue that of the step before; absent: everywhere
 
   std::int64_t rows() const { return tokens.size(0); }
   const Tensor& predicted() const { return targets.given() ? targets : tokens; }
   // Rows [begin, end).
   Batch slice(std::int64_t begin, std::int64_t end) const;
-  // Every row cut into `sequences` of equal length. Only for tokens, and targets and weights of every position.
+  // Every row cut into `sequences` of equal length. Only for tokens, groups, and targets and weights of every position.
   Batch cut(std::int64_t sequences) const;
 };
+
+struct BatchField {
+  const char* name;
+  Tensor Batch::*tensor;
+};
+inline constexpr BatchField batch_fields[] = {{"tokens", &Batch::tokens},
+                                              {"targets", &Batch::targets},
+                                              {"weights", &Batch::weights},
+                                              {"groups", &Batch::groups},
+                                              {"starts", &Batch::starts}};
 
 // The fields that a model reads, and the width of its ids.
 struct BatchFields {
   bool wide = false;  // ids of 16 bits
-  bool targets = false, weights = false, starts = false;
+  bool targets = false, weights = false, groups = false, starts = false;
   std::int64_t asked = 0;  // targets, weights and losses of a row, as of one class or of groups; 0: one per position
 
   std::int64_t losses(std::int64_t positions) const { return asked > 0 ? asked : positions; }  // a row's
@@ -61,5 +75,10 @@ class BatchLayout {
 // Host rows of any fields that predict every byte from those before it. Row `row` predicts `bytes` (seq); `before` is
 // the byte that precedes them, which is not read if the row starts a stream. Weights become 1.
 void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, std::uint8_t before, bool starts);
+// The groups of row `row`, if the batch has them, whose first `count` positions are at `offset` and later of a text
+// with documents between successive `boundaries`, which rise from 0 and may repeat; without any, it is one document.
+// Positions from `count` on are padding, a group of their own.
+void write_groups(const Batch& batch, std::int64_t row, std::span<const std::int64_t> boundaries, std::int64_t offset,
+                  std::int64_t count);
 
 }  // namespace longstride

@@ -1,6 +1,7 @@
 // The trainer's and the evaluator's view of a dataset, independent of its file and format.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "framework/core/batch.h"
 
@@ -30,6 +31,8 @@ class SequenceSet {
   virtual std::int64_t length(std::int64_t sequence) const = 0;
   // out[0 .. length) = sequence[offset .. offset + length). Thread-safe.
   virtual void read(std::int64_t sequence, std::int64_t offset, std::int64_t length, std::uint8_t* out) const = 0;
+  // Where documents end in a sequence (write_groups); none: it is one document.
+  virtual std::span<const std::int64_t> documents(std::int64_t /*sequence*/) const { return {}; }
 };
 
 }  // namespace longstride

@@ -43,6 +43,16 @@ struct AuxiliaryLosses {
   bool once = true;  // losses of parameters alone are added here: in one micro-batch of a step, on one rank
 };
 
+// Documents in the rows of a micro-batch, which do not see one another: position i of a row may see [begin_i, end_i).
+struct DocumentBounds {
+  Tensor begin = {}, end = {};  // (rows, 1, seq) i32, of whole rows even if ranks divide them; absent: nothing is apart
+  bool restart = false;         // positions count from the beginning of their document
+
+  bool given() const { return begin.given(); }
+  // The positions that others are counted from: (rows, seq) i32; absent: 0.
+  Tensor origin() const { return given() && restart ? begin.reshape({begin.size(0), begin.size(2)}) : Tensor{}; }
+};
+
 struct Context {
   Device device = Device::cpu;
   Arena* arena = nullptr;
@@ -61,6 +71,7 @@ struct Context {
   std::int64_t first_row = 0;  // index in the global batch of this micro-batch's first sequence: dropout is keyed by
                                // it, so that the masks do not depend on the number of ranks or on accumulation. With a
                                // group it counts runs of positions instead, `size` per sequence
+  DocumentBounds documents;    // in the micro-batch's rows
   RowStates state;             // states of the micro-batch's rows; absent: the model has none
   AuxiliaryLosses auxiliary;   // absent outside training and if the model has none
   SequenceGroup* group = nullptr;  // null: this rank holds whole sequences. Otherwise it takes one sequence at a time

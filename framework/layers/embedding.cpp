@@ -30,18 +30,22 @@ kernels::EmbeddingArgs EmbeddingLayer::tables(Tensor Parameter::*which) const {
 
 // The tokens of positions [first, first + run). Without targets each reads the one before; if they begin at 0, the op
 // shifts them itself.
-void EmbeddingLayer::read(kernels::EmbeddingArgs& args, const Batch& batch, std::int64_t first, std::int64_t run) {
+void EmbeddingLayer::read(const Context& ctx, kernels::EmbeddingArgs& args, const Batch& batch, std::int64_t first,
+                          std::int64_t run) {
   const std::int64_t begin = first > 0 ? first - 1 : 0;
   LONGSTRIDE_CHECK(!batch.targets.given() || (first == 0 && batch.starts.given()), "positions from {} of a batch {}",
                    first, batch.starts.given() ? "with targets" : "without starts");
   args.tokens = batch.tokens.slice(1, begin, begin + run);
   if (batch.targets.given()) args.starts = batch.starts;
   args.first = first;
+  if (!ctx.documents.given()) return;
+  args.begin = ctx.documents.begin.slice(2, first, first + run);
+  args.restart = ctx.documents.restart;
 }
 
 void EmbeddingLayer::forward(Context& ctx, const Batch& batch, const Tensor& y, std::int64_t first) const {
   kernels::EmbeddingArgs args = tables();
-  read(args, batch, first, y.size(1));
+  read(ctx, args, batch, first, y.size(1));
   args.y = y;
   ops::run(ctx, args);
 }
@@ -57,7 +61,7 @@ void EmbeddingLayer::decode(Context& ctx, const Tensor& previous, const Tensor& 
 
 void EmbeddingLayer::backward(Context& ctx, const Tensor& dy, const Batch& batch, std::int64_t first) const {
   kernels::EmbeddingBackwardArgs args{tables(&Parameter::gradient), {}};
-  read(args, batch, first, dy.size(1));
+  read(ctx, args, batch, first, dy.size(1));
   args.y = dy;
   ops::run(ctx, args);
 }

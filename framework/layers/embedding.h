@@ -27,7 +27,7 @@ class EmbeddingLayer {
 
   // y (batch, run, width): positions [first, first + run) of the sequences batch.tokens (batch, seq), seq >= first +
   // run. The embedding of a position reads the token that Batch says. first > 0 requires a single sequence without
-  // targets.
+  // targets. Documents are the context's.
   void forward(Context& ctx, const Batch& batch, const Tensor& y, std::int64_t first = 0) const;
   void backward(Context& ctx, const Tensor& dy, const Batch& batch, std::int64_t first = 0) const;
   // Generation: y (batch, 1, width) of one position, previous (batch, 1) u8 the tokens before it.
@@ -37,7 +37,8 @@ class EmbeddingLayer {
   kernels::EmbeddingArgs tables(Tensor Parameter::*which = &Parameter::master) const;
 
  private:
-  static void read(kernels::EmbeddingArgs& args, const Batch& batch, std::int64_t first, std::int64_t run);
+  static void read(const Context& ctx, kernels::EmbeddingArgs& args, const Batch& batch, std::int64_t first,
+                   std::int64_t run);
 
   Parameter& start_;
   Parameter& token_;

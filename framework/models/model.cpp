@@ -13,6 +13,14 @@ std::string ModelConfig::problem_of_windows(const std::vector<std::int64_t>&) co
   return "is given, but this model has no windows that a stage could set";
 }
 
+std::string ModelConfig::problem_of_documents() const {
+  return fmt::format("model.kind {} cannot keep documents apart", kind());
+}
+
+std::shared_ptr<ModelConfig> ModelConfig::with_documents(const DocumentForm&) const {
+  throw user_error("--documents cannot be used with this model: {}; leave it out", problem_of_documents());
+}
+
 std::shared_ptr<ModelConfig> ModelConfig::for_streams_of(std::int64_t) const {
   LONGSTRIDE_CHECK(false, "{} has no streams", kind());
 }

@@ -40,9 +40,17 @@ struct EvaluatedMemory {
   bool operator==(const EvaluatedMemory&) const = default;
 };
 
+// How a model reads documents, as the data has them (datasets/data_config.h).
+struct DocumentForm {
+  bool separate = false;  // rows say which document a position belongs to (Batch::groups), and no document sees another
+  bool restart = false;   // positions count from the beginning of their document
+  bool padded = false;    // rows end with positions of weight 0
+};
+
 struct ModelConfig {
   std::int64_t context = 0;  // longest sequence; this and the geometry come from the data
   Geometry geometry;
+  DocumentForm documents;                      // likewise
   std::shared_ptr<const Objective> objective;  // the recipe's, one that it answers; null: the next byte
 
   virtual ~ModelConfig() = default;
@@ -63,6 +71,10 @@ struct ModelConfig {
 
   // True if the model has states (framework/core/state.h), which requires rows that are read in order.
   virtual bool remembers() const { return false; }
+  // Why these settings cannot keep documents apart; empty: they can.
+  virtual std::string problem_of_documents() const;
+  // The settings of a model with the same parameters that reads documents in another form. UserError if it cannot.
+  virtual std::shared_ptr<ModelConfig> with_documents(const DocumentForm& changed) const;
   // The memory of these settings, as an evaluation reports it.
   virtual EvaluatedMemory evaluated_memory() const { return {}; }
   // The settings of a model with the same parameters and another memory. UserError, which names the options of `eval`,

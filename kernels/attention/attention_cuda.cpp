@@ -58,7 +58,7 @@ void attention_backward(const AttentionBackwardArgs& args, const Launch& launch)
   }
   auto* const delta = args.scratch.as<float>();
   std::byte* const sums = args.scratch.as<std::byte>() + choice.delta_bytes;
-  attention_delta(args, delta, launch);
+  attention_delta(args.o, args.dout, delta, launch);
   if (choice.family == AttentionFamily::classes)
     return sm90::attention_backward_classes(args, choice.long_band, delta, launch);
   if (choice.family == AttentionFamily::turns)

@@ -87,16 +87,9 @@ bool reaches_every_key(const AttentionPlan& plan, std::int32_t head) {
   return kind != PartKind::fixed_summary && kind != PartKind::first;
 }
 
-bool rows_on_16_bytes(const Tensor& v) {
-  const auto bytes = [&](std::int64_t elements) { return elements * static_cast<std::int64_t>(bytes_of(v.dtype())); };
-  return reinterpret_cast<std::uintptr_t>(v.data()) % 16 == 0 && bytes(v.stride(0)) % 16 == 0 &&
-         bytes(v.stride(1)) % 16 == 0 && bytes(v.stride(2)) % 16 == 0 && bytes(v.size(3)) % 16 == 0;
-}
-
 }  // namespace
 
-void attention_delta(const AttentionBackwardArgs& args, float* delta, const Launch& launch) {
-  const Tensor &o = args.o, &dout = args.dout;
+void attention_delta(const Tensor& o, const Tensor& dout, float* delta, const Launch& launch) {
   const DeltaCall call{o.data(),
                        dout.data(),
                        o.stride(0),

@@ -1,6 +1,7 @@
 // y_i = scale (x_i W_e) + sum_j o_i^(j) W_j (section 5.3; scale is 1 there, and the root of the width in Vaswani et al.
 // 2017): the token before position i, or the start vector at position 0, plus a row of each position table. Position p
-// reads row (p / divisor) mod size of a table (size, width).
+// reads row (p / divisor) mod size of a table (size, width). A row may hold several documents: each begins like a row,
+// with the start vector, and positions may count from there.
 #pragma once
 #include <algorithm>
 
@@ -23,6 +24,8 @@ struct EmbeddingArgs {
   int tables = 0;
   double scale = 1;        // factor of the token's row and of the start vector
   Tensor starts = {};      // (batch) u8; if given, slot t takes tokens[t], except slot 0 of a row that starts (not 0)
+  Tensor begin = {};       // (batch, seq) i32: position of the first slot of each slot's document; excludes starts
+  bool restart = false;    // positions for the tables count from begin
   std::int64_t first = 0;  // position of slot 0; when not 0, slot t takes tokens[t] instead of tokens[t - 1]
   const std::int64_t* first_at = nullptr;  // GPU, forward: if given, `first` is read from it and slot t takes tokens[t]
   Tensor y;                                // (batch, seq, width)

@@ -33,6 +33,7 @@ TokenOrder order_of(std::int64_t slots, std::int64_t vocabulary, std::int64_t wi
 
 // The token whose row slot i read; -1: it read the start vector.
 __device__ __forceinline__ int token_of(const EmbeddingTables& t, int i) {
+  if (t.begin != nullptr && t.begin[i] == t.first + i % static_cast<int>(t.seq)) return -1;
   if (t.first != 0) return t.tokens[i];
   const int seq = static_cast<int>(t.seq);
   if (t.starts != nullptr) return i % seq == 0 && t.starts[i / seq] != 0 ? -1 : t.tokens[i];
@@ -255,6 +256,53 @@ __global__ void __launch_bounds__(lanes* warps) start_gradient(const EmbeddingTa
   t.start[column] += t.scale * sum;
 }
 
+// sum += dy of the slots in [begin, end) that pass, in order: a warp tests 32 neighbours at a time, every 8th of them.
+// Adjacent columns of the block's warps, as add_rows.
+template <int n, class Y, class Passes>
+__device__ __forceinline__ void add_passing(const Y* dy, int width, int column, int begin, int end, Passes passes,
+                                            float (&sum)[n]) {
+  const int lane = static_cast<int>(threadIdx.x) % lanes, warp = static_cast<int>(threadIdx.x) / lanes;
+  const Y* columns = dy + (column < width ? column : 0);
+  for (int first = begin + warp * lanes; first < end; first += lanes * warps) {
+    const int i = first + lane;
+    unsigned found = __ballot_sync(0xFFFFFFFFu, i < end && passes(i));
+    for (; found != 0; found &= found - 1) {
+      const int slot = first + __ffs(static_cast<int>(found)) - 1;
+      float value[n];
+      unpack(hold<n>(columns + static_cast<std::int64_t>(slot) * width), value);
+#pragma unroll
+      for (int e = 0; e < n; ++e) sum[e] += value[e];
+    }
+  }
+}
+
+// With documents, slots are found by looking at all of them.
+template <int n, class Y>
+__global__ void __launch_bounds__(lanes* warps) start_gradient_of_documents(const EmbeddingTables t, const Y* dy) {
+  const int first = static_cast<int>(blockIdx.x) * lanes * n;
+  float sum[n] = {};
+  const auto passes = [&](int i) { return t.reads_start(i, t.first + i % static_cast<int>(t.seq)); };
+  add_passing(dy, t.width, first + static_cast<int>(threadIdx.x) % lanes * n, 0, static_cast<int>(t.slots), passes,
+              sum);
+  add_warps(sum, first, t.width, [&](int column, float total) { t.start[column] += t.scale * total; });
+}
+
+template <int n, class Y>
+__global__ void __launch_bounds__(lanes* warps)
+    position_gradient_of_documents(const EmbeddingTables t, const DeviceTable table, const Y* dy, int chunks,
+                                   float* partials) {
+  const int row = static_cast<int>(blockIdx.x), slots = static_cast<int>(t.slots);
+  const int chunk_slots = (slots + chunks - 1) / chunks, first = static_cast<int>(blockIdx.y) * lanes * n;
+  const int begin = static_cast<int>(blockIdx.z) * chunk_slots, end = min(begin + chunk_slots, slots);
+  float sum[n] = {};
+  const auto passes = [&](int i) {
+    return t.counted(i, t.first + i % static_cast<int>(t.seq)) / table.divisor % table.size == row;
+  };
+  add_passing(dy, t.width, first + static_cast<int>(threadIdx.x) % lanes * n, begin, end, passes, sum);
+  add_warps(sum, first, t.width,
+            [&](int column, float total) { partials[(blockIdx.z * table.size + row) * t.width + column] = total; });
+}
+
 // A block handles one row of a position table, 32 n columns of it, and a chunk of the slots that read the row, counted
 // sequence by sequence. partials (chunks, size, width).
 template <int n, class Y>
@@ -297,6 +345,9 @@ void token_and_start_gradients(const EmbeddingTables& t, const Y* dy, std::int64
   run("embedding_add_pieces", m == 4 ? add_pieces<4> : add_pieces<1>,
       {dim3(static_cast<unsigned>(vocabulary), blocks_for(t.width, lanes * m)), threads}, launch, order,
       static_cast<const float*>(partials), t.width, t.scale, t.token);
+  if (t.begin != nullptr)
+    return run("embedding_start_gradient", start_gradient_of_documents<n, Y>, {blocks_for(t.width, lanes * n), threads},
+               launch, t, dy);
   if (t.first != 0) return;
   run("embedding_start_gradient", start_gradient<Y>, {blocks_for(t.width, threads), dim3(lanes, warps)}, launch, t, dy);
 }
@@ -307,8 +358,8 @@ void position_gradients(const EmbeddingTables& t, const Y* dy, float* partials, 
     const DeviceTable& table = t.position[i];
     const std::int64_t chunks = EmbeddingSplit::row_chunks(t.slots, table.size), count = table.size * t.width;
     const dim3 blocks(static_cast<unsigned>(table.size), blocks_for(t.width, lanes * n), static_cast<unsigned>(chunks));
-    run("embedding_position_gradient", position_gradient<n, Y>, {blocks, lanes * warps}, launch, t, table, dy,
-        static_cast<int>(chunks), partials);
+    run("embedding_position_gradient", t.restart ? position_gradient_of_documents<n, Y> : position_gradient<n, Y>,
+        {blocks, lanes * warps}, launch, t, table, dy, static_cast<int>(chunks), partials);
     add_partials({partials, chunks, count, table.rows}, launch);
   }
 }

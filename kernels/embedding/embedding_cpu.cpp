@@ -14,6 +14,10 @@ void EmbeddingArgs::check(Device device) const {
     check_vector(starts, tokens.size(0), Dtype::u8, "starts");
     LONGSTRIDE_CHECK(first == 0 && first_at == nullptr, "rows that start at position {}", first);
   }
+  if (begin.given()) {
+    check_vector(begin, tokens.count(), Dtype::i32, "begin");
+    LONGSTRIDE_CHECK(!starts.given() && first_at == nullptr, "documents in rows of a stream, or while decoding");
+  }
   const std::int64_t width = start.count();
   check_computes(device, y, "y");
   check_vector(y, tokens.count() * width, y.dtype(), "y");
@@ -43,11 +47,12 @@ struct TableRows {
 
 template <class T>
 TableRows<T> rows_of(const EmbeddingArgs& args, std::int64_t sequence, std::int64_t slot) {
-  const std::int64_t width = args.start.size(0), position = args.first + slot;
-  const std::int64_t at = sequence * args.tokens.size(1) + slot;
+  const std::int64_t width = args.start.size(0), at = sequence * args.tokens.size(1) + slot;
+  const std::int64_t begin = args.begin.given() ? args.begin.as<const std::int32_t>()[at] : 0;
+  const std::int64_t position = args.first + slot - (args.restart ? begin : 0);
   const auto* starts = args.starts.as<const std::uint8_t>();
   TableRows<T> rows;
-  if (position == 0 && (starts == nullptr || starts[sequence] != 0))
+  if (args.first + slot == begin && (starts == nullptr || starts[sequence] != 0))
     rows.row[0] = args.start.as<T>();
   else
     rows.row[0] =

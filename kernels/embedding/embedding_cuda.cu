@@ -26,11 +26,12 @@ struct ReadRows {
   __device__ ReadRows(const EmbeddingTables& t, std::int64_t i) {
     const bool decoding = t.first_at != nullptr;
     const std::int64_t at = (decoding ? *t.first_at : t.first) + i % t.seq;
-    begins = at == 0 && (t.starts == nullptr || t.starts[i / t.seq] != 0);
+    begins = t.reads_start(i, at);
     if (!begins) token = t.tokens[t.first == 0 && !decoding && t.starts == nullptr ? i - 1 : i];
+    const std::int64_t counted = t.counted(i, at);
 #pragma unroll
     for (int k = 0; k < EmbeddingArgs::max_tables; ++k)
-      if (k < t.count) position[k] = static_cast<Row>(at / t.position[k].divisor % t.position[k].size);
+      if (k < t.count) position[k] = static_cast<Row>(counted / t.position[k].divisor % t.position[k].size);
   }
 };
 

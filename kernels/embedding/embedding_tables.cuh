@@ -13,6 +13,8 @@ struct DeviceTable {
 struct EmbeddingTables {
   Ids tokens;
   const std::uint8_t* starts;
+  const std::int32_t* begin;
+  bool restart;
   std::int64_t slots, seq, first;
   const std::int64_t* first_at;
   int width, count;
@@ -20,12 +22,23 @@ struct EmbeddingTables {
   float* start;
   float* token;
   DeviceTable position[EmbeddingArgs::max_tables];
+
+  // The position that slot i has in the tables, `at` in its row.
+  __device__ __forceinline__ std::int64_t counted(std::int64_t i, std::int64_t at) const {
+    return restart ? at - begin[i] : at;
+  }
+  __device__ __forceinline__ bool reads_start(std::int64_t i, std::int64_t at) const {
+    if (begin != nullptr) return at == begin[i];
+    return at == 0 && (starts == nullptr || starts[i / seq] != 0);
+  }
 };
 
 inline EmbeddingTables tables_of(const EmbeddingArgs& args) {
   EmbeddingTables t = {};
   t.tokens = ids_of(args.tokens);
   t.starts = args.starts.as<const std::uint8_t>();
+  t.begin = args.begin.as<const std::int32_t>();
+  t.restart = args.restart && args.begin.given();
   t.slots = args.tokens.count();
   t.seq = args.tokens.size(1);
   t.first = args.first;

@@ -32,6 +32,7 @@ struct QueryKeyArgs {
                 // bf16, f16 or f32 on the GPU, sizes up to 128. y must not overlap x
   std::int64_t first = 0;                  // position of row 0 of every sequence, below 0 in a memory
   const std::int64_t* first_at = nullptr;  // GPU: if given, the kernel reads `first` from it
+  Tensor begin = {};  // (batch, seq) i32, contiguous: what the positions of rows count from; absent: 0
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::normalise, bytes_of(x, y), 0}; }
@@ -42,6 +43,7 @@ struct QueryKeyBackwardArgs {
   QueryKeyTransform transform;
   Tensor dy, x, dx;  // as above; dx may be dy
   std::int64_t first = 0;
+  Tensor begin = {};
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::normalise, bytes_of(dy, x, dx), 0}; }

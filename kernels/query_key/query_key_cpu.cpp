@@ -8,23 +8,25 @@ namespace longstride::kernels {
 
 namespace {
 
-void check_call(Device device, const QueryKeyTransform& transform, const Tensor& x) {
+void check_call(Device device, const QueryKeyTransform& transform, const Tensor& x, const Tensor& begin) {
   check_computes(device, x, "x");
   LONGSTRIDE_CHECK(x.rank() == 4, "queries or keys are {}, but must be (batch, seq, heads, size)", x.shape().text());
   check_rows(x, x.shape(), x.dtype(), "x");
   LONGSTRIDE_CHECK(transform.any(), "query_key called without a transformation");
   LONGSTRIDE_CHECK(!transform.rotates() || x.size(3) % 2 == 0, "a rotation of {} elements, an odd number", x.size(3));
+  if (begin.given()) check_vector(begin, x.size(0) * x.size(1), Dtype::i32, "begin");
 }
 
 }  // namespace
 
 void QueryKeyArgs::check(Device device) const {
-  check_call(device, transform, x);
+  check_call(device, transform, x, begin);
+  LONGSTRIDE_CHECK(!begin.given() || first_at == nullptr, "documents while decoding");
   check_rows(y, x.shape(), x.dtype(), "y");
 }
 
 void QueryKeyBackwardArgs::check(Device device) const {
-  check_call(device, transform, x);
+  check_call(device, transform, x, begin);
   check_rows(dy, x.shape(), x.dtype(), "dy");
   check_rows(dx, x.shape(), x.dtype(), "dx");
 }
@@ -110,14 +112,15 @@ T* row(const Tensor& v, std::int64_t sequence, std::int64_t slot, std::int64_t h
 
 // Calls f(rotation, sequence, slot, head) for every row of x.
 template <class T, class F>
-void each_row(const QueryKeyTransform& transform, const Tensor& x, std::int64_t first, F&& f) {
+void each_row(const QueryKeyTransform& transform, const Tensor& x, std::int64_t first, const Tensor& begin, F&& f) {
+  const auto* begins = begin.as<const std::int32_t>();
   const std::int64_t seq = x.size(1), slots = x.size(0) * seq;
 #pragma omp parallel if (x.count() > 16384)
   {
     Rotation<T> rotation(transform, x.size(3));
 #pragma omp for schedule(static)
     for (std::int64_t i = 0; i < slots; ++i) {
-      rotation.move_to(first + i % seq);
+      rotation.move_to(first + i % seq - (begins != nullptr ? begins[i] : 0));
       for (std::int64_t head = 0; head < x.size(2); ++head) f(rotation, i / seq, i % seq, head);
     }
   }
@@ -128,7 +131,7 @@ void each_row(const QueryKeyTransform& transform, const Tensor& x, std::int64_t 
 void query_key(const QueryKeyArgs& args, const Launch&) {
   with_float_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_row<T>(args.transform, args.x, args.first,
+    each_row<T>(args.transform, args.x, args.first, args.begin,
                 [&](const Rotation<T>& rotation, std::int64_t sequence, std::int64_t slot, std::int64_t head) {
                   forward_row<T>(args.transform, rotation, row<const T>(args.x, sequence, slot, head),
                                  row<T>(args.y, sequence, slot, head), args.x.size(3));
@@ -139,7 +142,7 @@ void query_key(const QueryKeyArgs& args, const Launch&) {
 void query_key_backward(const QueryKeyBackwardArgs& args, const Launch&) {
   with_float_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_row<T>(args.transform, args.x, args.first,
+    each_row<T>(args.transform, args.x, args.first, args.begin,
                 [&](const Rotation<T>& rotation, std::int64_t sequence, std::int64_t slot, std::int64_t head) {
                   backward_row<T>(args.transform, rotation, row<const T>(args.dy, sequence, slot, head),
                                   row<const T>(args.x, sequence, slot, head), row<T>(args.dx, sequence, slot, head),

@@ -25,6 +25,7 @@ struct QueryKeyProblem {
   HeadStrides<T> out;  // y, or dx
   std::int64_t slots, seq, first;
   const std::int64_t* first_at;
+  const std::int32_t* begin;
   int heads, size;
   bool normalise;
   PairTurns turns;
@@ -32,7 +33,7 @@ struct QueryKeyProblem {
 
 template <class T>
 QueryKeyProblem<T> problem_of(const QueryKeyTransform& transform, const Tensor& x, const Tensor& dy, const Tensor& out,
-                              std::int64_t first, const std::int64_t* first_at) {
+                              std::int64_t first, const std::int64_t* first_at, const Tensor& begin) {
   if (x.size(3) > most_transformed) throw std::logic_error("queries and keys of more than 128 elements");
   QueryKeyProblem<T> p = {};
   p.x = HeadStrides<const T>(x);
@@ -42,6 +43,7 @@ QueryKeyProblem<T> problem_of(const QueryKeyTransform& transform, const Tensor& 
   p.seq = x.size(1);
   p.first = first;
   p.first_at = first_at;
+  p.begin = begin.as<const std::int32_t>();
   p.heads = static_cast<int>(x.size(2));
   p.size = static_cast<int>(x.size(3));
   p.normalise = transform.normalise;
@@ -146,7 +148,8 @@ __device__ __forceinline__ void each_head(const QueryKeyProblem<T>& p, F&& f) {
   const std::int64_t unit = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
   if (unit >= p.slots) return;  // the whole warp returns
   const std::int64_t sequence = unit / p.seq, slot = unit % p.seq;
-  const std::int64_t position = (p.first_at != nullptr ? *p.first_at : p.first) + slot;
+  const std::int64_t before = p.begin != nullptr ? p.begin[unit] : 0;
+  const std::int64_t position = (p.first_at != nullptr ? *p.first_at : p.first) + slot - before;
   const LaneRotation<L> rotation(p, position, p.dy.data != nullptr);
   const int group = static_cast<int>(threadIdx.x) % 32 / L::lanes;
   for (int head = group; head - group < p.heads; head += 32 / L::lanes)
@@ -206,7 +209,8 @@ void query_key(const QueryKeyArgs& args, const Launch& launch) {
   with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_of<T>;
-    const QueryKeyProblem<T> p = problem_of<T>(args.transform, args.x, {}, args.y, args.first, args.first_at);
+    const QueryKeyProblem<T> p =
+        problem_of<T>(args.transform, args.x, {}, args.y, args.first, args.first_at, args.begin);
     with_layout<n>(packs_into<n>(args.x) && packs_into<n>(args.y), p.size, [&](auto layout) {
       run("query_key", forward_kernel<decltype(layout), T>, {blocks_for(p.slots, warps), threads}, launch, p);
     });
@@ -217,7 +221,8 @@ void query_key_backward(const QueryKeyBackwardArgs& args, const Launch& launch) 
   with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_of<T>;
-    const QueryKeyProblem<T> p = problem_of<T>(args.transform, args.x, args.dy, args.dx, args.first, nullptr);
+    const QueryKeyProblem<T> p =
+        problem_of<T>(args.transform, args.x, args.dy, args.dx, args.first, nullptr, args.begin);
     const bool packed = packs_into<n>(args.x) && packs_into<n>(args.dy) && packs_into<n>(args.dx);
     with_layout<n>(packed, p.size, [&](auto layout) {
       run("query_key_backward", backward_kernel<decltype(layout), T>, {blocks_for(p.slots, warps), threads}, launch, p);

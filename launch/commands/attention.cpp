@@ -56,7 +56,7 @@ struct Input {
 Input read_input(const AttentionOptions& o, const LoadedRun& run) {
   const std::int64_t context = run.recipe.data.context;
   const auto dataset = open_run_data(run, o.data, o.split);
-  const auto set = dataset->split(o.split, run.recipe.data.cross_files);
+  const auto set = dataset->split(o.split, run.recipe.data);
   if (o.before >= 0 && run.model->states().empty())
     throw user_error("--before is {}, but this model remembers nothing of the text before its context; leave it out",
                      o.before);

@@ -43,6 +43,7 @@ void add(nlohmann::ordered_json& out, const EvaluatedMemory& memory) {
 void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& result) {
   const std::int64_t context = run.recipe.data.context, min_context = o.request.min_context;
   const EvaluatedMemory memory = memory_in_effect(run, o.request);
+  const Documents documents = data_in_effect(run, o.request).documents;
   const std::string& data = o.request.data.empty() ? run.recipe.data.path : o.request.data;
   const Figure shown = run.recipe.objective->shown_of(result.scored);
   if (o.json) {
@@ -59,6 +60,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
     if (shown.error) out["standard_error"] = *shown.error;
     if (*run.other_weights() != '\0') out["other_weights"] = run.other_weights();
     add(out, memory);
+    if (documents != Documents::joined) out["documents"] = name_of(documents);
     if (result.streams > 0) out["streams"] = result.streams;
     return print_json(out);
   }
@@ -67,10 +69,11 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
     if (figure.name != shown.name)
       others += fmt::format("{}{:.5f} {}", others.empty() ? " (" : ", ", figure.value, figure.shown_unit());
   if (!others.empty()) others += ")";
-  fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}{}: {:.4f}{} {}{}\n", printable(data), o.request.split,
+  fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}{}{}: {:.4f}{} {}{}\n", printable(data), o.request.split,
              result.bytes, run.step, run.weights_text(), context,
              min_context > 0 ? fmt::format(" (at least {})", min_context) : "",
-             memory.given() ? ", memory " + text_of(memory) : "", shown.value,
+             memory.given() ? ", memory " + text_of(memory) : "",
+             documents != Documents::joined ? fmt::format(", documents {}", name_of(documents)) : "", shown.value,
              o.request.spread && shown.error ? fmt::format(" +- {:.4f}", *shown.error) : "", shown.shown_unit(),
              others);
 }
@@ -89,6 +92,8 @@ void keep(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& re
   kept.spread = request.spread;
   kept.memory = memory_in_effect(run, request);
   kept.streams = result.streams;
+  if (const Documents documents = data_in_effect(run, request).documents; documents != Documents::joined)
+    kept.documents = name_of(documents);
   kept.bytes = result.bytes;
   kept.figure = run.recipe.objective->shown_of(result.scored).value;
   try {
@@ -151,6 +156,13 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_flag("--same-length", o->request.memory.same_length,
                  "every byte reads as many positions, itself included, as the model remembers, and no more of its own "
                  "window, as in the published evaluation of Transformer-XL");
+  eval->add_option("--documents",
+                   "joined or separate: whether documents see those before them, instead of data.documents")
+      ->type_name("TEXT")
+      ->check(CLI::IsMember({"joined", "separate"}))
+      ->each([o = o.get()](const std::string& name) {
+        o->request.documents = name == "joined" ? Documents::joined : Documents::separate;
+      });
   eval->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   eval->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->capture_default_str()

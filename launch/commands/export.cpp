@@ -1,11 +1,12 @@
 // longstride export RECIPE: the initial weights and the first batches of a run, from which another implementation can
-// start: DIR/initial.safetensors, DIR/batches.safetensors (tokens, u8, (steps, global batch, context)),
-// DIR/recipe.yaml.
+// start: DIR/initial.safetensors, DIR/batches.safetensors (the fields of a batch that the model reads, each with the
+// steps before its own dimensions: tokens, u8, (steps, global batch, context)), DIR/recipe.yaml.
 // longstride export RUN: the weights of a checkpoint, DIR/weights.safetensors, its recipe and, if asked for, the
 // batches that come after it.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 
@@ -74,14 +75,28 @@ void write_batches(const std::string& path, const Dataset& dataset, const Recipe
                    std::int64_t steps) {
   const auto data = open_rows(dataset, recipe);
   const StepShape first = shape_at(recipe.train, done, recipe.data.context);
-  const Shape shape = {steps, first.rows, first.context};
-  const Block memory(Device::cpu, Tensor(nullptr, Dtype::u8, shape).bytes());
-  const Tensor tokens(memory.data(), Dtype::u8, shape);
-  const Shape rows = {first.rows, first.context};
-  for (std::int64_t step = 0; step < steps; ++step)
-    data->read(done + step, first.rows, 0, {tokens.slice(0, step, step + 1).rows().reshape(rows)});
-  SafetensorsWriter writer(path, {{"tokens", Dtype::u8, shape}}, {{"format", "pt"}});
-  writer.write(tokens);
+  const BatchLayout layout(exported_fields(recipe), first.rows, first.context);
+  const Block memory(Device::cpu, layout.bytes());
+  const Batch rows = layout.at(memory.data());
+  std::vector<TensorEntry> entries;
+  std::vector<Block> fields;
+  for (const auto& [name, field] : batch_fields) {
+    const Tensor& one = rows.*field;
+    if (!one.given()) continue;
+    const Shape shape = one.rank() == 1 ? Shape{steps, one.size(0)} : Shape{steps, one.size(0), one.size(1)};
+    fields.emplace_back(Device::cpu, Tensor(nullptr, one.dtype(), shape).bytes());
+    entries.push_back({name, one.dtype(), shape});
+  }
+  for (std::int64_t step = 0; step < steps; ++step) {
+    data->read(done + step, first.rows, 0, rows);
+    auto to = fields.begin();
+    for (const auto& [_, field] : batch_fields)
+      if (const Tensor& one = rows.*field; one.given())
+        std::memcpy((to++)->data() + static_cast<std::size_t>(step) * one.bytes(), one.data(), one.bytes());
+  }
+  SafetensorsWriter writer(path, entries, {{"format", "pt"}});
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    writer.write(Tensor(fields[i].data(), entries[i].dtype, entries[i].shape));
   writer.finish();
 }
 

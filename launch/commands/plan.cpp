@@ -251,6 +251,7 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                                    recipe.reproduces.bits_per_byte));
   line("batch", fmt::format("{} of {} per step: {}", counted(recipe.train.global_batch, "sequence"),
                             recipe.data.context, text_of(c.batching, o.ranks)));
+  if (recipe.data.documents != Documents::joined) line("documents", name_of(recipe.data.documents));
   const bool attends = c.attention_density > 0;
   if (c.looks_back)
     for (const auto& [what, value] : as_lines(*c.looks_back)) line(what, value);

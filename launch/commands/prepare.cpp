@@ -139,6 +139,28 @@ struct Options {
   bool json = false;
 };
 
+void add_documents(CLI::App* kind, DocumentRule& rule) {
+  const std::map<std::string, DocumentsAre> documents = {
+      {"marks", DocumentsAre::marks}, {"files", DocumentsAre::files}, {"lines", DocumentsAre::lines}};
+  const std::map<std::string, GroupsAre> groups = {{"sentences", GroupsAre::sentences},
+                                                   {"paragraphs", GroupsAre::paragraphs}};
+  kind->add_option("--documents", "keep where documents end: at marks, which are removed, with files, or with lines")
+      ->type_name("TEXT")
+      ->check(CLI::IsMember({"marks", "files", "lines"}))
+      ->each([&rule, documents](const std::string& name) { rule.documents = documents.at(name); });
+  CLI::Option* mark =
+      kind->add_option("--mark", rule.mark, "the mark of --documents marks; default: GPT-2's end of text");
+  kind->add_option("--groups", "also keep where sentences or paragraphs end within documents")
+      ->type_name("TEXT")
+      ->check(CLI::IsMember({"sentences", "paragraphs"}))
+      ->each([&rule, groups](const std::string& name) { rule.groups = groups.at(name); });
+  kind->parse_complete_callback([mark, &rule] {
+    if (mark->count() > 0 && rule.documents != DocumentsAre::marks)
+      throw user_error("--mark is {}, but only --documents marks reads it; add that, or leave --mark out",
+                       printable(rule.mark));
+  });
+}
+
 void add_bytes(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<Options<PrepareBytesConfig>>();
   CLI::App* kind = add_kind(prepare, "bytes", "Any files, as bytes", o->output, o->json);
@@ -152,6 +174,7 @@ void add_bytes(CLI::App& prepare, Session& session) {
   kind->add_flag("--raw", o->config.raw, "use the bytes of compressed files and archives as they are");
   kind->add_flag("--any", o->config.any, "also take files that are no text, such as Parquet, PDF, pictures and UTF-16");
   add_duplicates(kind, o->config.duplicates);
+  add_documents(kind, o->config.documents);
   kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output, o->json); });
 }
 

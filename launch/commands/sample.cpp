@@ -96,7 +96,7 @@ std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
         "{}: does not exist, but --complete takes the beginnings from it; make it with `longstride prepare`",
         recipe.data.path);
   const auto dataset = open_own_data(run, o.complete, "leave --complete out");
-  const auto split = dataset->split(o.complete, recipe.data.cross_files);
+  const auto split = dataset->split(o.complete, recipe.data);
   std::vector<Bytes> out;
   for (std::int64_t s = 0; s < split->sequences() && static_cast<std::int64_t>(out.size()) < o.config.count; ++s)
     for (std::int64_t at = 0; at + o.config.length <= split->length(s); at += o.config.length) {

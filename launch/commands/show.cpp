@@ -211,6 +211,7 @@ void add_show(CLI::App& app, Session& session) {
       ->needs(output);
   add_json_option(*pattern, o->json);
   pattern->callback([o, &session] { run_show(*o, session); });
+  add_show_batch(*show, session);
   add_show_spans(*show, session);
 }
 

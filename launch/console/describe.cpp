@@ -16,7 +16,9 @@ std::string geometry(const DatasetInfo& info) {
     return fmt::format("pictures of {} x {} x {} = {} bytes (rows, columns, channels)", info.rows, info.columns,
                        info.channels, thousands(info.image_bytes()));
   if (info.rate > 0) return fmt::format("{} samples per second, {}", thousands(info.rate), printable(info.encoding));
-  return "one sequence of bytes per split";
+  if (info.documents.empty()) return "one sequence of bytes per split";
+  return fmt::format("documents end with {}{}{}", printable(info.documents), info.groups.empty() ? "" : "; groups are ",
+                     printable(info.groups));
 }
 
 std::string size(const DatasetInfo& info, const SplitSize& split) {
@@ -26,6 +28,9 @@ std::string size(const DatasetInfo& info, const SplitSize& split) {
     return fmt::format("{}, {} in {}", counted(split.bytes, "byte"),
                        duration_text(static_cast<double>(split.bytes) / static_cast<double>(info.rate)),
                        counted(split.sequences, "file"));
+  if (!info.documents.empty())
+    return fmt::format("{} in {}{}", counted(split.bytes, "byte"), counted(split.sequences, "document"),
+                       split.groups > 0 ? ", " + counted(split.groups, "group") : "");
   return counted(split.bytes, "byte");
 }
 
@@ -56,12 +61,15 @@ nlohmann::ordered_json describe_as_json(const Dataset& dataset) {
   nlohmann::ordered_json out = {{"file", dataset.path()}, {"kind", name_of(info.kind)}};
   if (info.rows > 0) out.update({{"rows", info.rows}, {"columns", info.columns}, {"channels", info.channels}});
   if (info.rate > 0) out.update({{"rate", info.rate}, {"encoding", info.encoding}});
+  if (!info.documents.empty()) out["documents"] = info.documents;
+  if (!info.groups.empty()) out["groups"] = info.groups;
   for (const char* name : split_names) {
     const SplitSize size = dataset.size(name);
     out["splits"][name] = {{"bytes", size.bytes},
                            {"sequences", size.sequences},
                            {"labelled", size.labelled},
                            {"sha256", dataset.stored_sha256(name)}};
+    if (size.groups > 0) out["splits"][name]["groups"] = size.groups;
   }
   out["split_rule"] = info.split;
   out["sources"] = nlohmann::ordered_json::array();

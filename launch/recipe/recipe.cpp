@@ -106,6 +106,12 @@ Recipe parse_recipe(const std::string& text, const std::string& name, const std:
   return resolve(text, name, fs::path("."), overrides, Origin::author);
 }
 
+DocumentForm document_form(const DataConfig& data) {
+  const bool separate = data.documents != Documents::joined;
+  return {separate, separate && data.document_positions != DocumentPositions::continued,
+          data.documents == Documents::rows};
+}
+
 Recipe with_model(Recipe recipe, std::shared_ptr<ModelConfig> model) {
   recipe.model = std::move(model);
   recipe.resolved = resolved_text(recipe);

@@ -44,6 +44,9 @@ Recipe read_recipe(const std::string& path, const std::vector<std::string>& over
 // The same from text; `name` replaces the file in messages. base: is resolved against the working directory.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
 
+// How a model reads the documents of this data.
+DocumentForm document_form(const DataConfig& data);
+
 // The recipe with other settings of its model, resolved accordingly.
 Recipe with_model(Recipe recipe, std::shared_ptr<ModelConfig> model);
 

@@ -12,6 +12,7 @@ namespace {
 
 void fill_model(RecipeChecker& check, Recipe& r) {
   r.model->objective = r.objective;
+  r.model->documents = document_form(r.data);
   if (!check.none_in({"data.context"})) return;
   r.model->context = r.data.context;
   for (Stage& stage : r.train.stages)
@@ -193,6 +194,42 @@ void check_order(RecipeChecker& check, const Recipe& r) {
                  "parallel.sequence_ranks is {}, but this model remembers whole rows; set it to 1", ranks);
 }
 
+// Documents that do not see one another.
+void check_documents(RecipeChecker& check, const Recipe& r) {
+  if (!check.none_in({"data.documents", "data.document_positions", "data.kind", "data.order", "model"})) return;
+  const char* const documents = name_of(r.data.documents);
+  if (r.data.documents == Documents::joined) {
+    if (r.data.document_positions == DocumentPositions::restart)
+      check.refuse("data.document_positions",
+                   "data.document_positions is restart, but data.documents is joined, whose positions count from the "
+                   "beginning of their row; remove it, or set data.documents: separate");
+    return;
+  }
+  if (r.data.kind == DataKind::cifar10 || r.data.kind == DataKind::images)
+    return check.refuse("data.documents",
+                        "data.documents is {}, but pictures are whole sequences; remove it, or choose text or sound",
+                        documents);
+  if (const std::string problem = r.model->problem_of_documents(); !problem.empty())
+    return check.refuse("data.documents", "data.documents is {}, but {}; set data.documents: joined", documents,
+                        problem);
+  if (r.data.documents != Documents::rows) return;
+  if (r.data.order == DataOrder::streams)
+    check.refuse("data.documents",
+                 "data.documents is rows, each of which begins anew, but data.order is streams; set data.documents: "
+                 "separate, or data.order: windows");
+  if (r.objective->fields().asked > 0)
+    check.refuse("data.documents",
+                 "data.documents is rows, whose padding is not asked, but objective.kind {} asks whole rows; set "
+                 "data.documents: separate",
+                 r.objective->kind());
+  const std::int64_t ranks = r.train.parallel.sequence_ranks;
+  if (check.none_in({"parallel.sequence_ranks"}) && ranks > 1)
+    check.refuse("parallel.sequence_ranks",
+                 "parallel.sequence_ranks is {}, but must be 1 with data.documents: rows, whose weights cannot be "
+                 "divided",
+                 ranks);
+}
+
 // Ranks of a sequence divide its positions, and stages that cut rows make several of one.
 void check_objective(RecipeChecker& check, const Recipe& r) {
   if (!check.none_in({"objective", "model"})) return;
@@ -259,6 +296,7 @@ void check_recipe(const Setting& root, Recipe& recipe, RecipeMistakes& mistakes)
   check_objective(check, recipe);
   check_products(check, recipe);
   check_order(check, recipe);
+  check_documents(check, recipe);
 }
 
 }  // namespace longstride

@@ -38,6 +38,14 @@ void visit_data(SettingsVisitor& v, DataConfig& c) {
   v.field("cross_files", c.cross_files, Need::optional);
   v.choice("order", c.order, Need::optional,
            Choices<DataOrder>{{"windows", DataOrder::windows}, {"streams", DataOrder::streams}});
+  Choices<Documents> documents;
+  for (const Documents d : {Documents::joined, Documents::separate, Documents::rows})
+    documents.emplace_back(name_of(d), d);
+  v.choice("documents", c.documents, Need::optional, documents);
+  v.choice("document_positions", c.document_positions, Need::optional,
+           Choices<DocumentPositions>{{"automatic", DocumentPositions::automatic},
+                                      {"restart", DocumentPositions::restart},
+                                      {"continue", DocumentPositions::continued}});
 }
 
 void visit_stage(SettingsVisitor& v, Stage& c) {

@@ -100,8 +100,8 @@ std::string scores(const std::vector<RunFacts>& runs, const std::vector<std::str
     for (const KeptEvaluation& e : kept_evaluations(runs[i].run, *runs[i].recipe.objective))
       rows += row("td", {key(i, names[i]), thousands(e.step), html_text(e.split),
                          html_text(std::filesystem::path(e.data).filename().string()),
-                         e.min_context > 0 ? thousands(e.min_context) : "", memory_text(e), thousands(e.bytes),
-                         fmt::format("{:.4f}", e.figure)});
+                         e.min_context > 0 ? thousands(e.min_context) : "", html_text(memory_text(e)),
+                         thousands(e.bytes), fmt::format("{:.4f}", e.figure)});
   if (rows.empty()) return "";
   return wide_table(row("th", {"run", "step", "split", "data", "minimum context", "memory", "bytes", scored(runs)}) +
                     rows);

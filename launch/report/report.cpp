@@ -183,10 +183,10 @@ std::string Report::auxiliary_losses() const {
 std::string Report::scores() const {
   std::string rows;
   for (const KeptEvaluation& e : kept_evaluations(run_, *recipe_.objective))
-    rows +=
-        fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.4f}</td></tr>\n",
-                    thousands(e.step), html_text(e.split), html_text(fs::path(e.data).filename().string()),
-                    e.min_context > 0 ? thousands(e.min_context) : "", memory_text(e), thousands(e.bytes), e.figure);
+    rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.4f}</td></tr>\n",
+                        thousands(e.step), html_text(e.split), html_text(fs::path(e.data).filename().string()),
+                        e.min_context > 0 ? thousands(e.min_context) : "", html_text(memory_text(e)),
+                        thousands(e.bytes), e.figure);
   std::string out;
   if (recipe_.reproduces.given())
     out += fmt::format("<p>The paper's figure, {}, {}: <b>{}</b> bits per byte.</p>\n",
@@ -250,6 +250,8 @@ std::string Report::settings() const {
   for (auto stage = recipe_.train.stages.rbegin(); stage != recipe_.train.stages.rend(); ++stage)
     if (stage->context < recipe_.data.context)
       context += fmt::format(", {} until step {}", thousands(stage->context), thousands(stage->until));
+  if (recipe_.data.documents != Documents::joined)
+    context += fmt::format(", documents {}", name_of(recipe_.data.documents));
   std::string batch = fmt::format("{} sequences, {} bytes", recipe_.train.global_batch,
                                   thousands(recipe_.train.global_batch * recipe_.data.context));
   for (const StageSteps& steps : stretches(recipe_.train, recipe_.data.context))

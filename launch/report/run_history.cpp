@@ -175,7 +175,7 @@ std::vector<KeptEvaluation> kept_evaluations(const std::string& run, const Objec
          line.whole("windows"), line.has("spread") && line.at("spread") == true,
          EvaluatedMemory{line.optional_whole("memory"), line.optional_whole("clamp"), line.optional_whole("compressed"),
                          line.has("same_length") && line.at("same_length") == true},
-         line.whole("streams")});
+         line.whole("streams"), line.text("documents")});
   });
   return kept;
 }
@@ -194,6 +194,8 @@ std::string text_of(const EvaluatedMemory& memory) {
 std::string memory_text(const KeptEvaluation& evaluation) {
   std::string text = text_of(evaluation.memory);
   if (evaluation.streams > 1) text += fmt::format("{}{} streams", text.empty() ? "" : ", ", evaluation.streams);
+  if (!evaluation.documents.empty())
+    text += fmt::format("{}documents {}", text.empty() ? "" : ", ", evaluation.documents);
   return text;
 }
 
@@ -221,6 +223,7 @@ void keep_evaluation(const std::string& run, const KeptEvaluation& e, const Obje
   if (e.memory.clamp) line["clamp"] = *e.memory.clamp;
   if (e.memory.same_length) line["same_length"] = true;
   if (e.streams > 0) line["streams"] = e.streams;
+  if (!e.documents.empty()) line["documents"] = e.documents;
   const std::string text =
       line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path need not be UTF-8
   AppendFile(path).append((cut_short ? "\n" : "") + text + '\n');

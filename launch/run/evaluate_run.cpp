@@ -70,13 +70,22 @@ EvaluatedMemory memory_in_effect(const LoadedRun& run, const EvaluateRequest& re
   return request.memory.given() ? own.with_memory(request.memory)->evaluated_memory() : own.evaluated_memory();
 }
 
+DataConfig data_in_effect(const LoadedRun& run, const EvaluateRequest& request) {
+  DataConfig data = run.recipe.data;
+  if (request.documents) data.documents = *request.documents;
+  return data;
+}
+
 EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
-  const auto settings = request.memory.given() ? run.recipe.model->with_memory(request.memory) : nullptr;
+  const DataConfig data = data_in_effect(run, request);
+  auto settings = request.memory.given() ? run.recipe.model->with_memory(request.memory) : nullptr;
+  if (data.documents != run.recipe.data.documents)
+    settings = (settings != nullptr ? *settings : *run.recipe.model).with_documents(document_form(data));
   auto changed = settings != nullptr ? with_weights_of(run, *settings) : nullptr;
   check_device_computes(changed != nullptr ? *changed : *run.model, request.device);
   const auto dataset = open_run_data(run, request.data, request.split);
   check_same_on_ranks(facts_of(*dataset), *session.comm);
-  const auto sequences = dataset->split(request.split, run.recipe.data.cross_files);
+  const auto sequences = dataset->split(request.split, data);
   EvaluationConfig config = config_of(run, changed != nullptr ? *changed : *run.model, request);
   const std::vector<EvaluationWindow> windows = evaluation_windows(*sequences, config);
   if (windows.empty())

@@ -54,6 +54,12 @@ std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& rec
                             *recipe.objective);
 }
 
+BatchFields exported_fields(const Recipe& recipe) {
+  BatchFields fields = recipe.model->make_model()->fields();
+  fields.targets = recipe.objective->fields().targets;
+  return fields;
+}
+
 std::string short_checksum(const std::string& text) {
   constexpr std::size_t digits = 64, shown = 12;
   const bool checksum = text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -63,6 +69,9 @@ std::string short_checksum(const std::string& text) {
 DataRecord record_of(const Dataset& dataset) {
   DataRecord record = form_of(dataset);
   for (const char* split : split_names) record[split] = checksum_of(dataset, split);
+  if (const std::string documents = dataset.sha256_of_boundaries("train");
+      !documents.empty() && dataset.info().kind == DataKind::bytes)
+    record["documents"] = documents;
   record[train_bytes_name] = std::to_string(dataset.size("train").bytes);
   return record;
 }

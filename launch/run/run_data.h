@@ -9,8 +9,8 @@
 
 namespace longstride {
 
-// path, kind, geometry or rate and encoding, the bytes of train and the SHA-256 of each split. Checksums that the file
-// lacks, because another program wrote it, are computed here.
+// path, kind, geometry or rate and encoding, the bytes of train and the SHA-256 of each split, and of where the
+// documents of train end. Checksums that the file lacks, because another program wrote it, are computed here.
 DataRecord record_of(const Dataset& dataset);
 inline constexpr const char* train_bytes_name = "train_bytes";  // in the record
 
@@ -30,6 +30,10 @@ Passes passes_of(const Recipe& recipe, std::int64_t train_bytes);
 
 // The training rows that a recipe's steps read.
 std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& recipe);
+
+// The fields of the rows that a recipe's model reads, for other programs and for people. Where the model reads the byte
+// before a position and predicts its own, tokens are what it predicts.
+BatchFields exported_fields(const Recipe& recipe);
 
 // Opens the run's dataset to score or show its `split`, or `other` if that is not empty. UserError if its kind,
 // geometry, sampling rate or encoding differ from what the model was trained on, or if the run's own dataset has

@@ -223,7 +223,12 @@ void announce(const Recipe& recipe, Model& model, const Dataset& dataset, Commun
                             device == Device::cpu ? "the CPU" : "a GPU each, " + device_info().name,
                             name_of(resolved(recipe.train.precision, device))));
   const Passes passes = passes_of(recipe, dataset.size("train").bytes);
-  line("data", passes.text());
+  const std::string apart =
+      recipe.data.documents == Documents::joined
+          ? ""
+          : fmt::format(", {}, documents {}", counted(dataset.size("train").sequences, "document"),
+                        name_of(recipe.data.documents));
+  line("data", passes.text() + apart);
   if (ranks > 1) line("links", links);
   line("batch", fmt::format("{}: {}", counted(recipe.train.global_batch, "sequence"), text_of(batching, ranks)));
   if (ranks > 1)
@@ -266,7 +271,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   const auto dataset = Dataset::open(recipe.data.path);
   check_same_on_ranks(facts_of(*dataset), *session.comm);
   const auto data = open_rows(*dataset, recipe);
-  const auto validation = dataset->split("valid", recipe.data.cross_files);
+  const auto validation = dataset->split("valid", recipe.data);
   if (recipe.train.keep_best && validation->sequences() == 0)
     throw user_error(
         "{}: 'valid' is empty, but train.keep_best chooses by its loss; prepare it with a larger split, or "

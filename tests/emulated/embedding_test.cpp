@@ -16,6 +16,8 @@ struct Shape {
   std::vector<std::pair<std::int64_t, std::int64_t>> tables;  // divisor, size
   bool starts = false;
   std::int64_t first = 0;
+  std::int64_t document = 0;  // slots of each; 0: rows have none
+  bool restart = false;
 };
 
 class Embedded {
@@ -23,6 +25,8 @@ class Embedded {
   explicit Embedded(const Shape& shape) : shape_(shape), tokens_(static_cast<std::size_t>(shape.batch * shape.seq)) {
     for (std::size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = static_cast<std::uint8_t>(word(i, 0) % vocabulary);
     for (std::int64_t b = 0; b < shape.batch; ++b) starts_.push_back(static_cast<std::uint8_t>(b % 2));
+    for (std::int64_t i = 0; i < shape.batch * shape.seq && shape.document > 0; ++i)
+      begin_.push_back(static_cast<std::int32_t>(shape.first + i % shape.seq / shape.document * shape.document));
     add_rows(1);
     add_rows(vocabulary);
     for (const auto& table : shape.tables) add_rows(table.second);
@@ -40,6 +44,8 @@ class Embedded {
     }
     args.scale = 2;
     if (shape_.starts) args.starts = Tensor(starts_.data(), Dtype::u8, {shape_.batch});
+    if (shape_.document > 0) args.begin = Tensor(begin_.data(), Dtype::i32, {shape_.batch, shape_.seq});
+    args.restart = shape_.restart;
     args.first = shape_.first;
     args.y = Tensor(y.data(), Dtype::f32, {shape_.batch, shape_.seq, shape_.width});
     embedding(args, {});
@@ -61,6 +67,7 @@ class Embedded {
 
   Shape shape_;
   std::vector<std::uint8_t> tokens_, starts_;
+  std::vector<std::int32_t> begin_;
   std::vector<std::vector<float>> rows_;  // the start vector, rows of tokens and of positions
 };
 
@@ -68,15 +75,18 @@ class Embedded {
 TEST(EmulatedEmbedding, SumsTheRowsThatTheCpuSums) {
   cuda::emulation = {1, 2};
   const Shape shapes[] = {
-      {1, 1024, 8, {{1, 32}, {32, 32}}},            // a warp's slots read one row of the first table
-      {3, 231, 20, {{1, 40}, {40, 6}}},             // and end within a group of them
-      {2, 577, 260, {{64, 9}, {4, 16}, {1, 3}}},    // the second table's period is the shortest of 32 or more
-      {1, 600, 6, {{5, 7}}},                        // no packs of four
-      {1, 700, 16, {{1, 3}, {200, 4}}},             // no table is read again in time
-      {4, 160, 12, {}},                             // none at all
-      {5, 130, 4, {{1, 33}}, true},                 // rows of a stream
-      {1, 800, 8, {{1, 50}, {50, 30}}, false, 77},  // a part of a longer sequence
-      {1, 100, 8, {{1, 10}, {10, 10}}},             // too few slots
+      {1, 1024, 8, {{1, 32}, {32, 32}}},                     // a warp's slots read one row of the first table
+      {3, 231, 20, {{1, 40}, {40, 6}}},                      // and end within a group of them
+      {2, 577, 260, {{64, 9}, {4, 16}, {1, 3}}},             // the second table's period is the shortest of 32 or more
+      {1, 600, 6, {{5, 7}}},                                 // no packs of four
+      {1, 700, 16, {{1, 3}, {200, 4}}},                      // no table is read again in time
+      {4, 160, 12, {}},                                      // none at all
+      {5, 130, 4, {{1, 33}}, true},                          // rows of a stream
+      {1, 800, 8, {{1, 50}, {50, 30}}, false, 77},           // a part of a longer sequence
+      {1, 100, 8, {{1, 10}, {10, 10}}},                      // too few slots
+      {3, 231, 20, {{1, 40}, {40, 6}}, false, 0, 70, true},  // documents, whose positions restart
+      {3, 231, 20, {{1, 40}, {40, 6}}, false, 0, 1},         // or continue
+      {1, 800, 8, {{1, 50}, {50, 30}}, false, 77, 33, true},
   };
   for (const Shape& shape : shapes) {
     Embedded call(shape);

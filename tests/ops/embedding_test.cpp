@@ -179,6 +179,60 @@ TEST_P(EmbeddingTest, RowsThatContinueAStreamReadTheirOwnTokens) {
   }
 }
 
+// Documents in a row: each begins with the start vector, and positions count from there if they restart.
+TEST_P(EmbeddingTest, DocumentsBeginLikeRows) {
+  for (const Case& c : {small, Case{3, 700, 130, 260, {{1, 64}}}, many})
+    for (const auto& [restart, first] : {std::pair{true, 0}, {false, 0}, {true, 9}}) {
+      const std::int64_t batch = first > 0 ? 1 : c.batch;  // a part of a longer sequence is of one
+      const Case of{batch, c.seq, c.width, c.vocabulary, c.tables};
+      const Tables t = tables(of, 1);
+      Tables g = tables(of, 1);
+      std::vector<double> begins;
+      for (std::int64_t i = 0; i < batch * c.seq; ++i) {
+        const std::int64_t at = first + i % c.seq, length = 7 + 30 * (i / c.seq);
+        begins.push_back(static_cast<double>(at < 3 ? at : 3 + (at - 3) / length * length));
+      }
+      const Operand begin = with_values({batch, c.seq}, Dtype::i32, begins);
+      const Operand text = tokens({batch, c.seq}, c.vocabulary), dy = normals({batch, c.seq, c.width}, 20);
+      Operand y = result({batch, c.seq, c.width});
+      EmbeddingArgs forward = args(t, text, y, first), backward = args(g, text, dy, first);
+      forward.begin = backward.begin = begin;
+      forward.restart = backward.restart = restart;
+      run(forward, {&y});
+      ops::run(ctx, EmbeddingBackwardArgs{backward});
+      const auto over_rows = [&, from = first, counts = restart](auto&& f) {
+        for (std::int64_t i = 0; i < batch * c.seq; ++i) {
+          const std::int64_t at = from + i % c.seq, origin = static_cast<std::int64_t>(begin.at(i));
+          if (at == origin)
+            f(0, 0, i);
+          else
+            f(1, static_cast<std::int64_t>(text.at(from == 0 ? i - 1 : i)), i);
+          for (std::size_t k = 0; k < c.tables.size(); ++k)
+            f(static_cast<int>(k) + 2, (counts ? at - origin : at) / c.tables[k].first % c.tables[k].second, i);
+        }
+      };
+      expect_as_exact_as_plain("y", y, [&](auto zero) {
+        std::vector<decltype(zero)> out(static_cast<std::size_t>(y->count()));
+        over_rows([&](int table, std::int64_t row, std::int64_t i) {
+          for (std::int64_t j = 0; j < c.width; ++j)
+            out[static_cast<std::size_t>(i * c.width + j)] +=
+                static_cast<decltype(zero)>(t.all[static_cast<std::size_t>(table)].at(row * c.width + j));
+        });
+        return out;
+      });
+      for (std::size_t table = 0; table < g.all.size(); ++table)
+        expect_as_exact_as_plain("table " + std::to_string(table), g.all[table], [&](auto zero) {
+          using T = decltype(zero);
+          std::vector<T> sums(g.all[table].values().begin(), g.all[table].values().end());
+          over_rows([&](int which, std::int64_t row, std::int64_t i) {
+            for (std::int64_t j = 0; j < c.width && static_cast<std::size_t>(which) == table; ++j)
+              sums[static_cast<std::size_t>(row * c.width + j)] += static_cast<T>(dy.at(i * c.width + j));
+          });
+          return sums;
+        });
+    }
+}
+
 // A single token, and tokens in runs: the slots of a token always have the same order and the same pieces.
 TEST_P(EmbeddingTest, GradientsHaveTheSameBitsEachTime) {
   for (const std::int64_t below : {1, 3, 256, 500}) {

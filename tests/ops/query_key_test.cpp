@@ -163,6 +163,29 @@ TEST_P(QueryKeyTest, AGpuReadsThePositionFromItsOwnMemory) {
   EXPECT_EQ(y.raw(), same.raw());
 }
 
+// Documents in a row have the bits of rows of their own.
+TEST_P(QueryKeyTest, PositionsMayCountFromTheBeginningOfADocument) {
+  const Case c{2, 77, 5, 32, both};
+  const std::int64_t ends[] = {0, 1, 40, 77};
+  std::vector<double> begins;
+  for (std::int64_t i = 0; i < 2 * 77; ++i) begins.push_back(i % 77 < 1 ? 0 : i % 77 < 40 ? 1 : 40);
+  const Operand begin = with_values({2, 77}, Dtype::i32, begins);
+  Operand qkv = normals(shape_of(c), 1), dy = normals(shape_of(c), 2);
+  Operand y = result(shape_of(c)), dx = result(shape_of(c)), alone = result(shape_of(c)), dalone = result(shape_of(c));
+  run(QueryKeyArgs{.transform = both, .x = inner(qkv, c), .y = inner(y, c), .begin = begin}, {&y});
+  run(
+      QueryKeyBackwardArgs{
+          .transform = both, .dy = inner(dy, c), .x = inner(qkv, c), .dx = inner(dx, c), .begin = begin},
+      {&dx});
+  for (int d = 0; d < 3; ++d) {
+    const auto of = [&](const Tensor& t) { return inner(t, c).slice(1, ends[d], ends[d + 1]); };
+    ops::run(ctx, QueryKeyArgs{.transform = both, .x = of(qkv), .y = of(alone)});
+    ops::run(ctx, QueryKeyBackwardArgs{.transform = both, .dy = of(dy), .x = of(qkv), .dx = of(dalone)});
+  }
+  EXPECT_EQ(y.raw(), alone.raw());
+  EXPECT_EQ(dx.raw(), dalone.raw());
+}
+
 // The purpose of rotation: scores depend only on the distance between query and key, not on their positions.
 TEST_P(QueryKeyTest, ScoresDependOnTheDistanceAlone) {
   if (compute() != Dtype::f64) return;

@@ -201,6 +201,8 @@ class ToyModel {
     for (std::int64_t r = 0; r < batch; ++r) before_.push_back(tokens[static_cast<std::size_t>((r + 1) * length - 1)]);
   }
   void forget() { before_.clear(); }
+  // Where documents of every row end from now on (write_groups), for models that read them.
+  void set_documents(std::vector<std::int64_t> boundaries) { boundaries_ = std::move(boundaries); }
   // The states of the last call's rows, one after another.
   const std::vector<T>& kept() const { return kept_; }
 
@@ -222,6 +224,7 @@ class ToyModel {
     const bool starts = std::ssize(before_) != count;
     for (std::int64_t r = 0; r < count; ++r)
       write_row(rows, r, tokens.data() + r * shape[1], starts ? 0 : before_[static_cast<std::size_t>(r)], starts);
+    for (std::int64_t r = 0; r < count; ++r) write_groups(rows, r, boundaries_, 0, shape[1]);
     const std::int64_t half = count * model_->states().row_bytes(ctx_.state_types());
     std::vector<T> states(static_cast<std::size_t>(2 * half) / sizeof(T), T{});
     if (!starts) std::copy(remembered_.begin(), remembered_.end(), states.begin());
@@ -238,6 +241,7 @@ class ToyModel {
   std::vector<T> values_, gradients_;
   std::vector<T> remembered_, kept_;
   std::vector<std::uint8_t> before_;  // each row's last byte; empty: rows start a stream
+  std::vector<std::int64_t> boundaries_;
   std::vector<std::byte> memory_;
   Context ctx_;
   std::size_t planned_ = 0, used_ = 0;

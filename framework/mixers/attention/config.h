@@ -21,6 +21,7 @@ struct AttentionConfig final : MixerConfig {
   void check_training(const MixerChecks& checks) const override;
   std::unique_ptr<MixerFamily> make(const MixerForm& form, ParameterSet& parameters, StateSet& states) const override;
   std::int64_t stride() const override { return pattern.stride; }
+  std::string problem_of_documents() const override { return {}; }
 };
 
 // True if some part of the pattern reads a key of the recipe.

@@ -117,11 +117,16 @@ void AttentionMixer::show_probabilities(Context& ctx, const Tensor& normed, cons
   Scratch scratch(ctx);
   const QkvHeads seen = project(ctx, normed, 0, scratch);
   if (ctx.planning()) return;
+  const auto* begin = ctx.documents.begin.as<const std::int32_t>();
   for (std::size_t n = 0; n < queries.size(); ++n) {
     std::vector<std::vector<double>> heads;
-    for (std::int64_t head = 0; head < config_.heads; ++head)
-      heads.push_back(probabilities_of(seen.q, seen.k, queries[n], head, pair_weight(head, 0),
+    const std::int64_t first = begin != nullptr ? begin[queries[n]] : 0;
+    for (std::int64_t head = 0; head < config_.heads; ++head) {
+      const PairWeight weight = pair_weight(head, 0);
+      const auto of_document = [&](std::int64_t i, std::int64_t j) { return j < first ? 0 : weight(i, j); };
+      heads.push_back(probabilities_of(seen.q, seen.k, queries[n], head, of_document,
                                        has_sink() ? static_cast<double>(sink_->master.as<float>()[head]) : -HUGE_VAL));
+    }
     see(n, heads);
   }
 }

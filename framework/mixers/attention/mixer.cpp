@@ -45,16 +45,19 @@ Tensor AttentionMixer::transform(Context& ctx, const Tensor& qkv, std::int64_t h
                                       .x = queries_and_keys_in(qkv, heads),
                                       .y = queries_and_keys_in(qk, heads),
                                       .first = first,
-                                      .first_at = ctx.position});
+                                      .first_at = ctx.position,
+                                      .begin = ctx.documents.origin()});
   return qk;
 }
 
 void AttentionMixer::transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const {
   if (!config_.transform.any()) return;
   const Tensor gradient = queries_and_keys_in(dqkv, heads);
-  ops::run(ctx,
-           kernels::QueryKeyBackwardArgs{
-               .transform = config_.transform, .dy = gradient, .x = queries_and_keys_in(qkv, heads), .dx = gradient});
+  ops::run(ctx, kernels::QueryKeyBackwardArgs{.transform = config_.transform,
+                                              .dy = gradient,
+                                              .x = queries_and_keys_in(qkv, heads),
+                                              .dx = gradient,
+                                              .begin = ctx.documents.origin()});
 }
 
 double AttentionMixer::scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.key_size)); }
@@ -108,7 +111,8 @@ AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in
                                        .v = in.v,
                                        .o = out.o.split_last(heads, config_.value_size),
                                        .lse = out.lse,
-                                       .scale = scale()});
+                                       .scale = scale(),
+                                       .bounds = {ctx.documents.begin, ctx.documents.end}});
   add_sink(ctx, out.o.split_last(heads, config_.value_size), out.lse);
   return out;
 }
@@ -150,7 +154,8 @@ void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dn
                                                  .dq = grad.q,
                                                  .dk = grad.k,
                                                  .dv = grad.v,
-                                                 .scale = scale()});
+                                                 .scale = scale(),
+                                                 .bounds = {ctx.documents.begin, ctx.documents.end}});
     if (has_sink())
       ops::run(ctx, kernels::SinkBackwardArgs{.sink = of_heads(ctx, sink_->master),
                                               .o = o_heads.split_last(heads, size),
@@ -167,14 +172,15 @@ void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dn
 // A bias of the keys shifts all scores of a query alike, so its gradient is zero: every row of dS adds up to 0. Every
 // row of P adds up to 1, so the columns of dv add up to those of do, and these to the gradient of W_p's bias times W_p.
 // Neither holds for part of a sequence, but a sum over ranks is one over sequences. All ranks must take the same way,
-// hence the plan of all heads. A sink takes part of every row's sum, so that neither holds with one.
+// hence the plan of all heads. A sink takes part of every row's sum, so that neither holds with
+// one; and a query may see no key of its document.
 void AttentionMixer::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const {
   if (!config_.biased) return;
   const std::int64_t keys = config_.heads * config_.key_size, all = query_key_value_.out();
   // Then a bias of the keys does not shift scores alike, or shifts them against the sink.
   const bool transformed = config_.transform.any() || has_sink();
-  const bool rows_of_one =
-      config_.output_biased && !has_sink() && every_query_sees_a_key(*plans_->plan(layer_, positions));
+  const bool rows_of_one = config_.output_biased && !has_sink() && !ctx.documents.given() &&
+                           every_query_sees_a_key(*plans_->plan(layer_, positions));
   if (transformed && !rows_of_one) return query_key_value_.bias_gradient_of(ctx, dqkv, 0, all);
   query_key_value_.bias_gradient_of(ctx, dqkv, 0, transformed ? 2 * keys : keys);
   if (rows_of_one)

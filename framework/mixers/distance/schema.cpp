@@ -240,6 +240,11 @@ std::unique_ptr<MixerFamily> DistanceSettings::make(const MixerForm& form, Param
   return std::make_unique<DistanceFamily>(form, distance, memory, parameters, states);
 }
 
+std::string DistanceSettings::problem_of_documents() const {
+  if (remembers()) return "what a row remembers (model.memory) may be of another document";
+  return MixerConfig::problem_of_documents();
+}
+
 std::string DistanceSettings::problem_of_windows(const std::vector<std::int64_t>& windows, std::int64_t layers) const {
   if (std::string problem = problem_of_layers(windows, layers); !problem.empty()) return problem;
   if (distance.self || std::find(windows.begin(), windows.end(), 1) == windows.end()) return "";

@@ -26,6 +26,7 @@ struct DistanceSettings final : MixerConfig {
   void check_training(const MixerChecks& checks) const override;
   std::unique_ptr<MixerFamily> make(const MixerForm& form, ParameterSet& parameters, StateSet& states) const override;
   bool remembers() const override { return memory.length > 0; }
+  std::string problem_of_documents() const override;
   bool has_windows() const override { return true; }
   std::string problem_of_windows(const std::vector<std::int64_t>& of_layers, std::int64_t layers) const override;
 };

@@ -65,6 +65,8 @@ struct DecoderConfig : ModelConfig, BlockForm {
   std::vector<std::string> toy_overrides() const override;
   std::string problem_of_windows(const std::vector<std::int64_t>& of_layers) const override;
   bool remembers() const override;
+  std::string problem_of_documents() const override;
+  std::shared_ptr<ModelConfig> with_documents(const DocumentForm& changed) const override;
   // In evaluated_memory.cpp.
   EvaluatedMemory evaluated_memory() const override;
   std::shared_ptr<ModelConfig> with_memory(const EvaluatedMemory& changed) const override;

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "framework/core/errors.h"
+#include "framework/ops/run.h"
+#include "kernels/group_bounds/group_bounds.h"
 
 namespace longstride {
 namespace {
@@ -47,6 +49,13 @@ Decoder::Decoder(const DecoderConfig& config)
 void Decoder::set_windows(const std::vector<std::int64_t>& of_layers) {
   if (!family_->set_windows(of_layers) && !of_layers.empty())
     throw user_error("train.stages sets a window, but this model has none");
+}
+
+BatchFields Decoder::fields() const {
+  BatchFields fields = Model::fields();
+  fields.groups = config_.documents.separate;
+  fields.weights = config_.documents.padded;
+  return fields;
 }
 
 std::int64_t Decoder::warm_up_steps() const {
@@ -102,12 +111,23 @@ Decoder::RankSpan Decoder::span_of(const Context& ctx, const Batch& batch, const
            batch.weights.given() ? batch.weights.slice(1, first, first + run) : Tensor{}}};
 }
 
+template <class Memory>
+DocumentBounds Decoder::bounds_of(Context& ctx, const Batch& batch, Memory& memory) const {
+  if (!batch.groups.given()) return {};
+  const Shape shape = {batch.rows(), 1, batch.groups.size(1)};
+  const DocumentBounds bounds = {memory.tensor(shape, Dtype::i32), memory.tensor(shape, Dtype::i32),
+                                 config_.documents.restart};
+  ops::run(ctx, kernels::GroupBoundsArgs{batch.groups, bounds.begin, bounds.end});
+  return bounds;
+}
+
 void Decoder::losses(Context& ctx, const Batch& batch, const Tensor& losses) const {
   const RankSpan here = span_of(ctx, batch, losses);
   Context quiet = ctx;
   quiet.step = nullptr;  // no dropout
   {
     Scratch scratch(quiet);
+    quiet.documents = bounds_of(quiet, batch, scratch);
     const Tensor h = scratch.tensor({losses.size(0), losses.size(1), config_.width}, ctx.residual_dtype());
     input_->forward(quiet, batch, h, here.first);
     const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
@@ -117,13 +137,15 @@ void Decoder::losses(Context& ctx, const Batch& batch, const Tensor& losses) con
   family_->end_step(ctx, batch.tokens.size(1));
 }
 
-void Decoder::loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const {
+void Decoder::loss_and_gradients(Context& outer, const Batch& batch, double scale, const Tensor& losses) const {
+  Context ctx = outer;
   LONGSTRIDE_CHECK(config_.recompute != Recompute::automatic, "a step whose recompute has not been chosen");
   for (const auto& mixer : mixers_) mixer->add_parameter_losses(ctx);
   const RankSpan here = span_of(ctx, batch, losses);
   const Shape shape = {losses.size(0), losses.size(1), config_.width};
   Tape tape(*ctx.arena);
   tape.open_frame();
+  ctx.documents = bounds_of(ctx, batch, tape);
   const Tensor h = tape.tensor(shape, ctx.residual_dtype());
   input_->forward(ctx, batch, h, here.first);
   {
@@ -150,6 +172,7 @@ void Decoder::visit_attention(Context& ctx, const Batch& batch, const std::vecto
   Context quiet = ctx;
   quiet.step = nullptr;
   Scratch scratch(quiet);
+  quiet.documents = bounds_of(quiet, batch, scratch);
   const Tensor h = scratch.tensor({batch.rows(), batch.tokens.size(1), config_.width}, ctx.residual_dtype());
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   input_->forward(quiet, batch, h);

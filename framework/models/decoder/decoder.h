@@ -36,6 +36,7 @@ class Decoder : public Model,
   std::int64_t context() const override { return config_.context; }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   const StateSet& states() const override { return states_; }
+  BatchFields fields() const override;
   std::int64_t warm_up_steps() const override;
   std::int64_t reach_of_memory() const override;
   std::vector<std::string> auxiliary_losses() const override { return family_->auxiliary_losses(); }
@@ -67,6 +68,9 @@ class Decoder : public Model,
     std::int64_t first = 0;
     NextByteHead::Asked asked;  // (batch, seq / ranks)
   };
+  // The bounds of the documents of a batch that has them, from `memory`: a Tape, or Scratch.
+  template <class Memory>
+  DocumentBounds bounds_of(Context& ctx, const Batch& batch, Memory& memory) const;
   RankSpan span_of(const Context& ctx, const Batch& batch, const Tensor& losses) const;
   generation::Weights generation_weights(const Stack::Caches& caches) const;
 

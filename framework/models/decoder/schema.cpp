@@ -175,6 +175,20 @@ bool DecoderConfig::remembers() const {
   return false;
 }
 
+std::string DecoderConfig::problem_of_documents() const {
+  for (const MixerEntry& entry : entries())
+    for (const MixerItem& item : entry.beside)
+      if (const std::string problem = item.config().problem_of_documents(); !problem.empty()) return problem;
+  return {};
+}
+
+std::shared_ptr<ModelConfig> DecoderConfig::with_documents(const DocumentForm& changed) const {
+  if (changed.separate && !problem_of_documents().empty()) return ModelConfig::with_documents(changed);
+  auto config = std::make_shared<DecoderConfig>(*this);
+  config->documents = changed;
+  return config;
+}
+
 void DecoderConfig::visit(SettingsVisitor& v) {
   v.field("layers", layers, Need::required, ranges::layers);
   v.field("width", width, Need::required, ranges::width);

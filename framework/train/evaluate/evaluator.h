@@ -35,8 +35,8 @@ struct EvaluationConfig {
 };
 
 struct EvaluationWindow {
-  std::int64_t sequence, start, length;
-  std::int64_t scored_from;  // offset in the window of the first byte that counts
+  std::int64_t sequence = 0, start = 0, length = 0;
+  std::int64_t scored_from = 0;  // offset in the window of the first byte that counts
 };
 
 struct EvaluationResult {

@@ -89,14 +89,13 @@ void WindowScorer::read(const std::vector<ScoredRow>& rows, const Batch& batch) 
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(batch.tokens.size(1)) + 1);  // and the one before
   for (std::size_t r = 0; r < rows.size(); ++r) {
     std::fill(bytes.begin(), bytes.end(), std::uint8_t{0});
-    const bool starts = rows[r].starts;
-    if (rows[r].window >= 0) {
-      const EvaluationWindow& w = windows_[static_cast<std::size_t>(rows[r].window)];
-      const std::int64_t before = starts ? 0 : 1;
-      sequences_.read(w.sequence, w.start - before, w.length + before, bytes.data() + 1 - before);
-    }
-    objective_.write(batch, static_cast<std::int64_t>(r), {bytes.data() + 1, bytes.front(), starts},
-                     {0, rows[r].window});
+    const auto row = static_cast<std::int64_t>(r);
+    const bool starts = rows[r].starts, given = rows[r].window >= 0;
+    const EvaluationWindow w = given ? windows_[static_cast<std::size_t>(rows[r].window)] : EvaluationWindow{};
+    const std::int64_t before = starts ? 0 : 1;
+    if (given) sequences_.read(w.sequence, w.start - before, w.length + before, bytes.data() + 1 - before);
+    objective_.write(batch, row, {bytes.data() + 1, bytes.front(), starts}, {0, rows[r].window});
+    write_groups(batch, row, sequences_.documents(w.sequence), w.start, w.length);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/attention/delta.h"
 #include "kernels/attention/joined_part.h"
 #include "kernels/attention/portable/portable.h"
 #include "kernels/base/cuda_types.cuh"
@@ -89,14 +90,6 @@ void each_group(const AttentionPlan& plan, PlanCall& call, Choose&& choose, F&& 
     }
     finish();
   }
-}
-
-bool rows_on_16_bytes(const Tensor& v) {
-  const auto aligned = [&](std::int64_t elements) {
-    return elements * static_cast<std::int64_t>(bytes_of(v.dtype())) % 16 == 0;
-  };
-  return reinterpret_cast<std::uintptr_t>(v.data()) % 16 == 0 && aligned(v.stride(0)) && aligned(v.stride(1)) &&
-         aligned(v.stride(2)) && aligned(v.size(3));
 }
 
 template <class Args>

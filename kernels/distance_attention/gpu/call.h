@@ -90,8 +90,6 @@ inline LONGSTRIDE_HOST_DEVICE std::int32_t bands_of(std::int32_t reach) {
 template <class T>
 void biased_queries(const Call&, const Launch&);
 template <class T>
-void query_delta(const Call&, float* delta, const Launch&);
-template <class T>
 void dtable(const PortableCall&, const Launch&);
 // The same for any type and alignment, in plain multiply-adds.
 template <class T>

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "kernels/attention/delta.h"
 #include "kernels/base/cuda_types.cuh"
 #include "kernels/base/gpu_kind.h"
 #include "kernels/distance_attention/fast_path.h"
@@ -16,13 +17,6 @@ using distance::HeadMatrix;
 using distance::PortableCall;
 using distance::ScratchPieces;
 
-bool on_16_bytes(const Tensor& v) {
-  bool aligned = reinterpret_cast<std::uintptr_t>(v.data()) % 16 == 0;
-  for (int d = 0; d < v.rank() - 1; ++d)
-    aligned &= v.stride(d) * static_cast<std::int64_t>(bytes_of(v.dtype())) % 16 == 0;
-  return aligned && v.size(-1) * static_cast<std::int64_t>(bytes_of(v.dtype())) % 16 == 0;
-}
-
 // A copy of q with a bias, in scratch, or q itself.
 HeadMatrix biased(const Tensor& q, void* copy) {
   return HeadMatrix(copy != nullptr ? Tensor(copy, q.dtype(), q.shape()) : q);
@@ -36,8 +30,9 @@ Call call_of(const DistanceScores& s, const Tensor& v, const ScratchPieces& piec
   call.v = HeadMatrix(v);
   call.content = biased(s.q, pieces.content);
   call.position = biased(s.q, pieces.position);
-  call.aligned = on_16_bytes(s.q) && on_16_bytes(s.k) && on_16_bytes(v) && (!s.table.given() || on_16_bytes(s.table));
-  for (const Tensor* t : others) call.aligned &= on_16_bytes(*t);
+  call.aligned = rows_on_16_bytes(s.q) && rows_on_16_bytes(s.k) && rows_on_16_bytes(v) &&
+                 (!s.table.given() || rows_on_16_bytes(s.table));
+  for (const Tensor* t : others) call.aligned &= rows_on_16_bytes(*t);
   if (s.table.given()) {
     call.table = s.table.data();
     call.table_row = s.table.stride(0);
@@ -130,6 +125,7 @@ void distance_attention_backward(const DistanceAttentionBackwardArgs& args, cons
   call.delta = pieces.delta;
   call.bias_sums = pieces.bias_sums;
   call.table_sums = pieces.table_sums;
+  attention_delta(args.o, args.dout, pieces.delta, launch);
   const bool hopper = takes_hopper(args.scores, call);
   if (hopper) {
     call.score_gradients = pieces.score_gradients;
@@ -139,7 +135,6 @@ void distance_attention_backward(const DistanceAttentionBackwardArgs& args, cons
   with_gpu_type(args.v.dtype(), [&](auto zero) {
     using T = decltype(zero);
     distance::biased_queries<T>(call, launch);
-    distance::query_delta<T>(call, pieces.delta, launch);
     run_backward<T>(args.scores, call, hopper, args.dtable.given(), launch);
   });
   distance::add_bias_sums(call, args.dcontent_bias.as<float>(), args.dposition_bias.as<float>(), args.dspan.as<float>(),

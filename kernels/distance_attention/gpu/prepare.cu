@@ -1,5 +1,4 @@
-// The work before and after the products: queries with their biases, delta, and the ordered sums of gradients of
-// parameters.
+// The work before and after the products: queries with their biases, and the ordered sums of gradients of parameters.
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"
 #include "kernels/distance_attention/gpu/head.cuh"
@@ -8,7 +7,7 @@
 namespace longstride::kernels::cuda::distance {
 namespace {
 
-constexpr int threads = 256, warps = threads / warp_threads;
+constexpr int threads = 256;
 
 // One thread per element of (batch, n_q, heads, size).
 template <class T>
@@ -66,53 +65,6 @@ __global__ void __launch_bounds__(threads)
     if (call.content_bias != nullptr) store(call.content, r, content);
     if (call.position_bias != nullptr) store(call.position, r, position);
   }
-}
-
-// One warp per row of (batch, heads, n_q).
-template <class T>
-__global__ void __launch_bounds__(threads)
-    delta_kernel(const __grid_constant__ Call call, float* delta, std::int64_t rows) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + this_warp();
-  if (row >= rows) return;
-  const std::int64_t i = row % call.n_q, head = row / call.n_q % call.heads, sequence = row / call.n_q / call.heads;
-  const auto at = [&](const HeadMatrix& m) {
-    return static_cast<const T*>(m.data) + sequence * m.batch + i * m.row + head * m.head;
-  };
-  const T *o = at(call.o), *dout = at(call.dout);
-  float sum = 0;
-  for (int c = this_lane(); c < call.value_size; c += warp_threads) sum += to_float(o[c]) * to_float(dout[c]);
-  sum = warp_sum(sum);
-  if (this_lane() == 0) delta[row] = sum;
-}
-
-// The same for aligned rows of 16-bit types: eight lanes per row, and neighbouring rows of memory in a warp.
-constexpr int row_lanes = 8, row_groups = threads / row_lanes;
-template <class T>
-__global__ void __launch_bounds__(threads)
-    delta_packs_kernel(const __grid_constant__ Call call, float* delta, std::int64_t rows) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * row_groups + this_thread() / row_lanes;
-  if (row >= rows) return;
-  const std::int64_t head = row % call.heads, i = row / call.heads % call.n_q, sequence = row / call.heads / call.n_q;
-  const auto at = [&](const HeadMatrix& m, int c) {
-    return *reinterpret_cast<const uint4*>(static_cast<const T*>(m.data) + sequence * m.batch + i * m.row +
-                                           head * m.head + c);
-  };
-  float sum = 0;
-  const auto add = [&](std::uint32_t a, std::uint32_t b) {
-    const float2 x = unpack<T>(a), y = unpack<T>(b);
-    sum = fmaf(x.x, y.x, fmaf(x.y, y.y, sum));
-  };
-  for (int c = this_lane() % row_lanes * pack_elements; c < call.value_size; c += row_lanes * pack_elements) {
-    const uint4 o = at(call.o, c), dout = at(call.dout, c);
-    add(o.x, dout.x);
-    add(o.y, dout.y);
-    add(o.z, dout.z);
-    add(o.w, dout.w);
-  }
-  const unsigned lanes = 0xFFu << this_lane() / row_lanes * row_lanes;
-#pragma unroll
-  for (int offset = 1; offset < row_lanes; offset *= 2) sum += __shfl_xor_sync(lanes, sum, offset);
-  if (this_lane() % row_lanes == 0) delta[(sequence * call.heads + head) * call.n_q + i] = sum;
 }
 
 constexpr int sum_columns = 32, sum_rows = 32;
@@ -201,16 +153,6 @@ void biased_queries(const Call& call, const Launch& launch) {
   run("distance attention biases", biased_kernel<T>, {blocks_for(count, threads), threads}, launch, call, count);
 }
 
-template <class T>
-void query_delta(const Call& call, float* delta, const Launch& launch) {
-  const std::int64_t rows = static_cast<std::int64_t>(call.batch) * call.n_q * call.heads;
-  if constexpr (sizeof(T) == 2)
-    if (call.aligned)
-      return run("distance attention delta", delta_packs_kernel<T>, {blocks_for(rows, row_groups), threads}, launch,
-                 call, delta, rows);
-  run("distance attention delta", delta_kernel<T>, {blocks_for(rows, warps), threads}, launch, call, delta, rows);
-}
-
 void add_bias_sums(const Call& call, float* dcontent_bias, float* dposition_bias, float* dspan, const Launch& launch) {
   if (dcontent_bias == nullptr && dposition_bias == nullptr && dspan == nullptr) return;
   const dim3 blocks(blocks_for(2 * call.size + 1, sum_columns), static_cast<unsigned>(call.heads));
@@ -223,11 +165,8 @@ void add_table_sums(const Call& call, const Tensor& dtable, const Launch& launch
       dtable.as<float>(), dtable.stride(0), dtable.stride(1), static_cast<std::int32_t>(dtable.size(1)));
 }
 
-#define LONGSTRIDE_FOR(T)                                      \
-  template void biased_queries<T>(const Call&, const Launch&); \
-  template void query_delta<T>(const Call&, float*, const Launch&);
-LONGSTRIDE_FOR(float)
-LONGSTRIDE_FOR(__nv_bfloat16)
-LONGSTRIDE_FOR(__half)
+template void biased_queries<float>(const Call&, const Launch&);
+template void biased_queries<__nv_bfloat16>(const Call&, const Launch&);
+template void biased_queries<__half>(const Call&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::distance

@@ -157,7 +157,8 @@ def evaluate(model, sequences, min_context=0, batch=None):
 def read_split(path, split="test", cross_files=False):
     """The sequences of a split of a prepared dataset, as arrays of bytes. Needs h5py.
 
-    Sound of several files is one sequence per file, unless cross_files (the recipe's `data.cross_files`).
+    Sound of several files is one sequence per file, unless cross_files (the recipe's `data.cross_files`), and text that
+    has kept its documents one per document, which `data.documents: joined` joins: cross_files=True.
     """
     try:
         import h5py

@@ -94,6 +94,16 @@ const Edit edits[] = {
     {"context: 64", "context: 64, order: sorted", "r.yaml:2: data.order is sorted, but must be windows or streams"},
     {"{kind: bytes, path: x.h5, context: 64}", "{kind: images, path: x.h5, context: 192, order: streams}",
      "r.yaml:2: data.order is streams, but pictures are whole sequences; set data.order: windows"},
+    {"context: 64", "context: 64, documents: apart",
+     "r.yaml:2: data.documents is apart, but must be joined or separate or rows"},
+    {"context: 64", "context: 64, document_positions: restart",
+     "r.yaml:2: data.document_positions is restart, but data.documents is joined, whose positions count from the "
+     "beginning of their row; remove it, or set data.documents: separate"},
+    {"context: 64", "context: 64, documents: rows, order: streams",
+     "r.yaml:2: data.documents is rows, each of which begins anew, but data.order is streams; set data.documents: "
+     "separate, or data.order: windows"},
+    {"{kind: bytes, path: x.h5, context: 64}", "{kind: images, path: x.h5, context: 192, documents: separate}",
+     "r.yaml:2: data.documents is separate, but pictures are whole sequences; remove it, or choose text or sound"},
     {"path: x.h5", "path: ''", "r.yaml:2: data.path is '', but must be text"},
     {"path: x.h5", "path: [x.h5]", "r.yaml:2: data.path is a list, but must be text"},
     {"summary: 2", "summary: [2, x]", "r.yaml:12: model.attention.summary is x, but must be a positive whole number"},
