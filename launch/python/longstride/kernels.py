@@ -51,7 +51,8 @@ class Kernels:
         from .pattern import Pattern
         key = layer % len(pattern.parts) if pattern.integration == "interleaved" else 0
         if key not in self.layers:
-            self.layers[key] = Pattern(**pattern.to_dict(), layer=key)
+            named = {name: value for name, value in pattern.to_dict().items() if name != "sink"}  # which calls give
+            self.layers[key] = Pattern(**named, layer=key)
         return self.layers[key]
 
 

@@ -50,6 +50,7 @@ check() {
 check build build_library
 [ $failed -eq 0 ] || exit 1
 check attention on_gpu attention
+check bounds on_gpu bounds
 check compile on_gpu compile
 check distance on_gpu distance
 check models env LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/python/kernels_test.py" -v
