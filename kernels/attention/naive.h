@@ -43,8 +43,8 @@ struct NaivePair {
 // Results in the arrays' shapes; lse is (batch, heads, n_q). The terms have the size of what rounding makes the errors
 // from: the gradients of scores are differences that may cancel, so dq_terms and dk_terms are dq and dk with magnitudes
 // of all summands. The weights of dv are exponentials of differences: dv_terms is dv with magnitudes, each times those
-// of the score's terms and of lse, and so is o_terms. lse_terms is the mean of those sizes, plus 1 for the sum of
-// exponentials.
+// of the score's terms and of lse; so are o_terms, and dsink_terms by the terms of o. lse_terms is the mean of those
+// sizes, plus 1 for the sum of exponentials.
 template <class A>
 struct NaiveResult {
   std::vector<A> o, lse, dq, dk, dv, dtable = {}, dcontent_bias = {}, dposition_bias = {}, dspan = {}, dsink = {};
@@ -233,9 +233,12 @@ class NaiveAttention {
 
   void add_to_sink(std::int64_t s, std::int64_t h, std::int64_t i) {
     const std::size_t o = query(s, h, i) * at(p_.value_size);
-    const A share = std::exp(static_cast<A>(p_.sink[h]) - out.lse[row_of(s, h, i)]);
+    const A sink = static_cast<A>(p_.sink[h]), lse = out.lse[row_of(s, h, i)], share = std::exp(sink - lse);
     out.dsink[at(h)] -= share * delta_of(p_.dout + o, &out.o[o]);
-    out.dsink_terms[at(h)] += share * dot_of_magnitudes(p_.dout + o, &out.o[o], p_.value_size);
+    if (!p_.with_terms) return;
+    const A sizes = std::abs(sink) + std::abs(lse);  // of the share's exponent
+    out.dsink_terms[at(h)] += share * (dot_of_magnitudes(p_.dout + o, &out.o_terms[o], p_.value_size) +
+                                       sizes * dot_of_magnitudes(p_.dout + o, &out.o[o], p_.value_size));
   }
 
   void add_to_parameters(std::int64_t s, std::int64_t h, std::int64_t i, const NaivePair<A>& x) {

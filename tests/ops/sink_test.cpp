@@ -24,7 +24,7 @@ class SinkTest : public OpTest {
   };
   const std::vector<Sizes> sizes = {{1, 1, 1, 1}, {2, 13, 3, 24}, {1, 70, 2, 7}, {3, 90, 4, 64}};
 
-  // What attention gives, where every eleventh row sees no key.
+  // Results of attention, where every eleventh row sees no key.
   std::pair<Operand, Operand> attended(const Sizes& s) {
     std::vector<double> o = normals(s.o(), 1).values(), lse = normals(s.lse(), exact(), 2, 3).values();
     for (std::int64_t row = 10; row < s.rows(); row += 11) {

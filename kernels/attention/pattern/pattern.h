@@ -27,7 +27,7 @@ const char* name_of(PartKind kind);
 //   multihead: head h of H uses part floor(h * parts / H); the heads are concatenated
 enum class Integration : std::uint8_t { interleaved, merged, multihead };
 
-// Whether queries see later positions.
+// The positions that queries see: earlier ones and their own, or later ones as well.
 enum class Direction : std::uint8_t { past, both };
 
 struct PatternConfig {

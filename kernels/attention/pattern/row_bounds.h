@@ -23,7 +23,7 @@ struct BoundsOfHead {
 
   LONGSTRIDE_HOST_DEVICE bool given() const { return begin != nullptr; }
 
-  // What is left of `seen`, entries of `keys`, for query row i.
+  // The rest of `seen`, entries of `keys`, for query row i.
   LONGSTRIDE_HOST_DEVICE Interval clamp(Interval seen, const RowSet& keys, std::int32_t i) const {
     if (!given()) return seen;
     const std::int32_t first = keys.count_below(begin[i]), beyond = keys.count_below(end[i]);

@@ -92,12 +92,15 @@ TEST(Recipe, EveryKeyArrivesWhereItBelongs) {
   EXPECT_EQ(m.init, InitReading::deviation);
   EXPECT_EQ(m.recompute, Recompute::attention_and_feed_forward);
   EXPECT_EQ(m.attention.integration, kernels::Integration::multihead);
-  EXPECT_EQ(m.attention.parts, (std::vector{kernels::PartKind::local, kernels::PartKind::fixed_summary}));
+  using enum kernels::PartKind;
+  EXPECT_EQ(m.attention.parts, (std::vector{local, fixed_summary, first}));
   EXPECT_EQ(m.attention.stride, 12);
   EXPECT_EQ(m.attention.window, 5);
   EXPECT_EQ(m.attention.summary, (std::vector<std::int64_t>{1, 2, 3, 4}));
   EXPECT_TRUE(m.attention.distinct_heads);
   EXPECT_TRUE(m.attention.summary_inclusive);
+  EXPECT_EQ(m.attention.first, 2);
+  EXPECT_TRUE(m.attention_sink);
 }
 
 TEST(Recipe, KeysOfOtherOptimizersAndSchedulesArriveWhereTheyBelong) {
