@@ -62,6 +62,8 @@ def settings_of(recipe, step, where):
     data.take("path")
     data.flag("cross_files")
     data.choice("order", ("windows", "streams"), "windows")
+    data.choice("documents", ("joined", "separate", "rows"), "joined")  # a sequence is one document here
+    data.choice("document_positions", ("automatic", "restart", "continue"), "automatic")
     data.done()
     model = dict(model) if isinstance(model, dict) else model
     picture = ()
