@@ -33,10 +33,6 @@ void check_forward(Device device, const Args& args) {
   check_rows(v, {batch, n, heads, v.size(3)}, q.dtype(), "attention's v");
   check_rows(args.o, {batch, queries, heads, v.size(3)}, q.dtype(), "attention's o");
   if (args.bounds.given() || args.bounds.end.given()) check_bounds(args.bounds, batch, heads, queries);
-  LONGSTRIDE_CHECK(device == Device::cpu || (queries == n && !looks_ahead(*args.plan)),
-                   "attention of {} queries to {} keys on a GPU, but its kernels look back at as many keys as queries; "
-                   "use the CPU",
-                   queries, n);
   const Shape expected{batch, heads, queries};
   const Dtype exact = exact_type(device, q.dtype());
   LONGSTRIDE_CHECK(args.lse.shape() == expected && args.lse.contiguous() && args.lse.dtype() == exact,

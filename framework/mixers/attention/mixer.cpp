@@ -60,6 +60,11 @@ void AttentionMixer::transform_back(Context& ctx, const Tensor& qkv, std::int64_
                                               .begin = ctx.documents.origin()});
 }
 
+kernels::RowBounds AttentionMixer::of_documents(const Context& ctx) {
+  const DocumentBounds& documents = ctx.documents;
+  return documents.given() ? kernels::RowBounds::of_documents(documents.begin, documents.end) : kernels::RowBounds{};
+}
+
 double AttentionMixer::scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.key_size)); }
 
 void AttentionMixer::forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const {
@@ -112,7 +117,7 @@ AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in
                                        .o = out.o.split_last(heads, config_.value_size),
                                        .lse = out.lse,
                                        .scale = scale(),
-                                       .bounds = {ctx.documents.begin, ctx.documents.end}});
+                                       .bounds = of_documents(ctx)});
   add_sink(ctx, out.o.split_last(heads, config_.value_size), out.lse);
   return out;
 }
@@ -155,7 +160,7 @@ void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dn
                                                  .dk = grad.k,
                                                  .dv = grad.v,
                                                  .scale = scale(),
-                                                 .bounds = {ctx.documents.begin, ctx.documents.end}});
+                                                 .bounds = of_documents(ctx)});
     if (has_sink())
       ops::run(ctx, kernels::SinkBackwardArgs{.sink = of_heads(ctx, sink_->master),
                                               .o = o_heads.split_last(heads, size),

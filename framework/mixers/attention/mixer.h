@@ -102,6 +102,7 @@ class AttentionMixer final : public Mixer {
   void add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const;
   // The elements of the sink's values or gradient that belong to this rank's heads.
   Tensor of_heads(const Context& ctx, const Tensor& of_sink) const;
+  static kernels::RowBounds of_documents(const Context& ctx);
   void add_sink(Context& ctx, const Tensor& o, const Tensor& lse) const;  // o with heads; in place; none: nothing
   double scale() const;
   std::string bench_name() const;
