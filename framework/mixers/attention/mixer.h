@@ -10,6 +10,7 @@
 #include "framework/mixers/attention/plans.h"
 #include "framework/mixers/mixer.h"
 #include "kernels/attention/decode/decode.h"
+#include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/query_key/query_key.h"
 
 namespace longstride {
