@@ -47,6 +47,7 @@ struct BoundsView {
   std::int64_t batch = 0, head = 0;  // strides
 
   BoundsView() = default;
+  explicit BoundsView(const RowBounds& bounds) : BoundsView(bounds.begin, bounds.end) {}
   BoundsView(const Tensor& first, const Tensor& beyond) {
     if (!first.given()) return;
     begin = first.as<const std::int32_t>();
@@ -62,7 +63,7 @@ struct BoundsView {
 };
 
 inline BoundsOfHead bounds_of(const RowBounds& bounds, std::int64_t sequence, std::int64_t head) {
-  return BoundsView(bounds.begin, bounds.end).of(static_cast<std::int32_t>(sequence), static_cast<std::int32_t>(head));
+  return BoundsView(bounds).of(static_cast<std::int32_t>(sequence), static_cast<std::int32_t>(head));
 }
 
 }  // namespace longstride::kernels

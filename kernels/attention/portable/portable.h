@@ -41,26 +41,6 @@ struct HeadMatrix {
   explicit HeadMatrix(const Tensor& v) : data(v.data()), batch(v.stride(0)), row(v.stride(1)), head(v.stride(2)) {}
 };
 
-// Row bounds of all heads; null where nothing is clamped.
-struct Bounds {
-  const std::int32_t *begin = nullptr, *end = nullptr;
-  std::int64_t batch = 0, head = 0;  // strides
-
-  Bounds() = default;
-  explicit Bounds(const RowBounds& bounds) {
-    if (!bounds.given()) return;
-    begin = bounds.begin.as<const std::int32_t>();
-    end = bounds.end.as<const std::int32_t>();
-    batch = bounds.begin.stride(0);
-    head = bounds.begin.size(1) > 1 ? bounds.begin.stride(1) : 0;
-  }
-  LONGSTRIDE_HOST_DEVICE BoundsOfHead of(std::int32_t sequence, std::int32_t h) const {
-    if (begin == nullptr) return {};
-    const std::int64_t row = sequence * batch + h * head;
-    return {begin + row, end + row};
-  }
-};
-
 // The part of a call that does not depend on its term (kernels/attention/term).
 struct Call {
   HeadMatrix q, k, v, o, dout, dq, dk, dv;
@@ -69,7 +49,7 @@ struct Call {
   float scale = 1;
   std::int32_t n_q = 0, n_k = 0;  // rows of queries and of keys
   std::int32_t key_size = 0, value_size = 0, heads = 0, batch = 0;
-  Bounds bounds;
+  BoundsView bounds;
   bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long
 };
 struct PlanCall : Call {

@@ -104,7 +104,7 @@ PlanCall call_of(const Args& args, std::initializer_list<const Tensor*> matrices
   call.batch = static_cast<std::int32_t>(args.q.size(0));
   call.n_q = static_cast<std::int32_t>(args.q.size(1));
   call.n_k = static_cast<std::int32_t>(args.k.size(1));
-  call.bounds = Bounds(args.bounds);
+  call.bounds = BoundsView(args.bounds);
   call.heads = static_cast<std::int32_t>(args.q.size(2));
   call.key_size = static_cast<std::int32_t>(args.q.size(3));
   call.value_size = static_cast<std::int32_t>(args.v.size(3));

@@ -46,7 +46,7 @@ struct Call {
 struct PortableCall : portable::Call {
   distance::Call of;
 
-  PortableCall(const distance::Call& c, const portable::Bounds& clamp) : of(c) {
+  PortableCall(const distance::Call& c, const BoundsView& clamp) : of(c) {
     q = c.content, k = c.k, v = c.v, o = c.o, dout = c.dout, dq = c.dq, dk = c.dk, dv = c.dv;
     lse = c.lse, delta = c.delta, scale = c.scale;
     n_q = c.n_q, n_k = c.n_k, key_size = c.size, value_size = c.value_size, heads = c.heads, batch = c.batch;

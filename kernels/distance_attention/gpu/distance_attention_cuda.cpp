@@ -70,7 +70,7 @@ bool takes_hopper(const DistanceScores& s, const Call& call) {
 
 template <class T>
 void run_forward(const DistanceScores& s, const Call& call, bool hopper, const Launch& launch) {
-  const PortableCall clamped(call, portable::Bounds(s.bounds));
+  const PortableCall clamped(call, BoundsView(s.bounds));
   if constexpr (sizeof(T) == 2) {
     if (hopper) return distance::sm90::forward<T>(call, launch);
     if (call.aligned) return portable::forward<T>(clamped, launch);
@@ -80,7 +80,7 @@ void run_forward(const DistanceScores& s, const Call& call, bool hopper, const L
 
 template <class T>
 void run_backward(const DistanceScores& s, const Call& call, bool hopper, bool with_table, const Launch& launch) {
-  const PortableCall clamped(call, portable::Bounds(s.bounds));
+  const PortableCall clamped(call, BoundsView(s.bounds));
   if constexpr (sizeof(T) == 2) {
     if (hopper) return distance::sm90::backward<T>(call, launch);
     if (call.aligned) {

@@ -45,7 +45,7 @@ void attention_backward(const AttentionBackwardArgs& args, const float* delta, c
     problem.delta = delta;
     for (int p = 0; p < problem.geometry.passes; ++p) problem.adds[p][0] = number > 0;
     problem.key_sized_gradient = gradient_of(args.dq);
-    problem.bounds = BoundsView(args.bounds.begin, args.bounds.end);
+    problem.bounds = BoundsView(args.bounds);
     launch_backward_queries(args, problem, launch);
     problem.key_sized_gradient = gradient_of(args.dk);
     problem.bounds = BoundsView(args.bounds.first_query, args.bounds.beyond_query);
