@@ -16,9 +16,8 @@ namespace longstride {
 //  - A line keeps its line feed.
 //  - A paragraph ends before the first line that is not blank after one that is, or several. Blank lines hold nothing
 //    but spaces, tabs and carriage returns.
-//  - A sentence ends where a paragraph does, and before what follows ". ", "! " or "? ", where white space of any
-//  length
-//    and kind is meant, and closing quotes and brackets may precede it.
+//  - A sentence ends where a paragraph does, and where white space follows a stop, exclamation or question mark and any
+//    closing quotes and brackets.
 class DocumentCutter {
  public:
   DocumentCutter(DatasetWriter& writer, const DocumentRule& rule) : writer_(writer), rule_(rule) { find_borders(); }
