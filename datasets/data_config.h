@@ -1,5 +1,6 @@
 // The `data:` section of a recipe.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -14,7 +15,10 @@ enum class DataOrder : std::uint8_t { windows, streams };
 // Documents of a text: joined: rows are windows of the whole, whatever documents they cut. separate: the same windows,
 // in which documents do not see one another. rows: each row is a document, or a piece of one, and padding.
 enum class Documents : std::uint8_t { joined, separate, rows };
-const char* name_of(Documents documents);  // in recipes
+constexpr const char* name_of(Documents documents) {  // in recipes
+  constexpr const char* names[] = {"joined", "separate", "rows"};
+  return names[static_cast<std::size_t>(documents)];
+}
 // The positions of documents count from their own beginning, or from their row's. automatic: from their own, unless
 // they are joined.
 enum class DocumentPositions : std::uint8_t { automatic, restart, continued };

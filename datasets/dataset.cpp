@@ -199,17 +199,6 @@ std::vector<std::uint8_t> Dataset::optional_bytes(const std::string& name, std::
   return array.read_all();
 }
 
-const char* name_of(Documents documents) {
-  switch (documents) {
-    case Documents::joined:
-      return "joined";
-    case Documents::separate:
-      return "separate";
-    default:
-      return "rows";
-  }
-}
-
 const char* name_of(DataKind kind) { return kinds[static_cast<std::size_t>(kind)].name; }
 
 std::shared_ptr<const Dataset> Dataset::open(const std::string& path) {

@@ -80,7 +80,7 @@ TEST_F(Command, ArgumentsThatDoNotParseAreRefused) {
                  "--peak-tflops: 0 is not a number above 0; see longstride plan --help");
   expect_refused({"show", "patern", "r.yaml"},
                  "there is no command 'patern' (did you mean 'pattern'?); see longstride show --help");
-  expect_refused({"show"}, "show needs a command: pattern or spans; see longstride show --help");
+  expect_refused({"show"}, "show needs a command: pattern or batch or spans; see longstride show --help");
   expect_refused({"show", "pattern", "r.yaml", "--layer", "-1"},
                  "--layer: -1 is not a number at or above 0; see longstride show pattern --help");
   expect_refused_by_parser({"eval", "run", "--split", "all"}, "--split", "all not in", "eval");

@@ -29,6 +29,7 @@ const std::map<std::string, std::string> runnable = {
     {"eval", "eval run --device cpu"},
     {"sample", "sample run --count 2 --length 8 --device cpu"},
     {"show pattern", "show pattern r.yaml --positions 12"},
+    {"show batch", "show batch r.yaml --step 1"},
     {"show spans", "show spans spanned"},
     {"bench step", "bench step r.yaml --steps 1 --device cpu"},
     {"bench attention", "bench attention r.yaml --repeats 1 --device cpu"},
