@@ -14,7 +14,7 @@ from .model.settings import Settings
 from .tensors import TYPES, parts_of, path_of, read_file
 
 KINDS = ("bytes", "cifar10", "images", "audio")
-SECTIONS = {"name", "reproduces", "unpublished", "data", "model", "train", "optimizer", "parallel"}
+SECTIONS = {"name", "reproduces", "unpublished", "data", "model", "train", "optimizer", "objective", "parallel"}
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
