@@ -49,12 +49,15 @@ def windows_of_stage(train, step, where):
 def settings_of(recipe, step, where):
     """Settings, kind of data and whether the run keeps an average of its weights, from the resolved recipe of a step.
 
-    Every key of `data` and `model` is known or refused. Of the other sections only the windows of stages change what
+    Every key of `data`, `model` and `objective` is known or refused. Of the other sections only the windows of stages change what
     the model computes.
     """
     sections = Keys(recipe_text.parse(recipe, where), where)
     data, model = Keys(sections.take("data"), f"{where}: data"), sections.take("model")
     train = sections.take("train")
+    objective = Keys(sections.take("objective", {}), f"{where}: objective")
+    objective.choice("kind", ("next_byte",), "next_byte")
+    objective.done()
     for name in SECTIONS:
         sections.left.pop(name, None)
     sections.done()
