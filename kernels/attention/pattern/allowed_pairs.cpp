@@ -54,7 +54,12 @@ class Pairs {
   }
 
  private:
-  Sides sides(PartKind window) const { return window == PartKind::local ? window_sides(pattern_) : all_; }
+  // Those of a window without what lies beyond the ends, so that products fit.
+  Sides sides(PartKind window) const {
+    if (window != PartKind::local) return all_;
+    const Sides given = window_sides(pattern_);
+    return {std::min(given.behind, all_.behind), std::min(given.ahead, std::max(queries_, n_))};
+  }
 
   // Pairs of queries below `queries` and keys [begin, end) with -ahead <= i - j <= behind.
   static std::int64_t band(const Sides& s, std::int64_t queries, std::int64_t begin, std::int64_t end) {
