@@ -26,7 +26,8 @@ class DatasetWriter {
   // Sound: what was appended since the last boundary is one file. Text: one document, unless it is nothing.
   void end_file(SplitId split);
   void end_document(SplitId split);
-  // Text: a group ends `at` so many bytes of the split, unless one does already. No later one ends before.
+  // Text: the group that is being read ends behind the first `at` bytes of the split; nothing if it is empty. Groups
+  // end in order.
   void end_group(SplitId split, std::int64_t at);
   void add_source(const SourceFile& source);
 

@@ -6,14 +6,20 @@
 namespace longstride::kernels {
 namespace {
 
-void check_bounds(const RowBounds& bounds, std::int64_t batch, std::int64_t heads, std::int64_t queries) {
-  for (const Tensor* t : {&bounds.begin, &bounds.end}) {
-    const bool fits = t->given() && t->rank() == 3 && t->size(0) == batch && (t->size(1) == heads || t->size(1) == 1) &&
-                      t->size(2) == queries && t->contiguous() && t->dtype() == Dtype::i32 &&
-                      t->size(1) == bounds.begin.size(1);
-    LONGSTRIDE_CHECK(fits, "attention's bounds are {} of {}, but must both be contiguous ({}, {} or 1, {}) of i32",
-                     t->shape().text(), name_of(t->dtype()), batch, heads, queries);
-  }
+void check_bounds(const RowBounds& bounds, std::int64_t batch, std::int64_t heads, std::int64_t queries,
+                  std::int64_t keys) {
+  const auto check = [&](const Tensor& t, std::int64_t rows) {
+    const bool fits = t.given() && t.rank() == 3 && t.size(0) == batch && (t.size(1) == heads || t.size(1) == 1) &&
+                      t.size(2) == rows && t.contiguous() && t.dtype() == Dtype::i32 &&
+                      t.size(1) == bounds.begin.size(1);
+    LONGSTRIDE_CHECK(fits, "attention's bounds are {} of {}, but must be contiguous ({}, {} or 1, {}) of i32",
+                     t.shape().text(), name_of(t.dtype()), batch, heads, rows);
+  };
+  check(bounds.begin, queries);
+  check(bounds.end, queries);
+  if (!bounds.first_query.given() && !bounds.beyond_query.given()) return;
+  check(bounds.first_query, keys);
+  check(bounds.beyond_query, keys);
 }
 
 // Checks q, k, v, o, lse and bounds of one call against the plan and each other.
@@ -32,7 +38,7 @@ void check_forward(Device device, const Args& args) {
   check_rows(args.k, {batch, n, heads, q.size(3)}, q.dtype(), "attention's k");
   check_rows(v, {batch, n, heads, v.size(3)}, q.dtype(), "attention's v");
   check_rows(args.o, {batch, queries, heads, v.size(3)}, q.dtype(), "attention's o");
-  if (args.bounds.given() || args.bounds.end.given()) check_bounds(args.bounds, batch, heads, queries);
+  if (args.bounds.given() || args.bounds.end.given()) check_bounds(args.bounds, batch, heads, queries, n);
   const Shape expected{batch, heads, queries};
   const Dtype exact = exact_type(device, q.dtype());
   LONGSTRIDE_CHECK(args.lse.shape() == expected && args.lse.contiguous() && args.lse.dtype() == exact,

@@ -100,7 +100,7 @@ class DrawnAttention {
     pattern_.first = from(1, 12);
   }
 
-  // Few positions mostly; at most so many that the definition takes milliseconds.
+  // Mostly few positions: the definition takes milliseconds for the most.
   void draw_shape() {
     const auto length = [&] { return one_in(10) ? from(300, 3000) : one_in(3) ? from(60, 300) : from(1, 60); };
     shape_.batch = from(1, 2);

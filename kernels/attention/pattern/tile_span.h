@@ -93,12 +93,4 @@ class TileRuns {
   std::size_t count_ = 0;
 };
 
-// The key tiles of a query tile of a pass, and the query tiles of a key tile, in every class.
-inline TileRuns key_runs(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t query_tile) {
-  return TileRuns(key_tiles_of(part, pass.queries, part.keys, plan.tile, query_tile));
-}
-inline TileRuns query_runs(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t key_tile) {
-  return TileRuns(query_tiles_of(part, pass.queries, part.keys, plan.tile, key_tile));
-}
-
 }  // namespace longstride::kernels

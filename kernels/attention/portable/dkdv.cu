@@ -27,9 +27,9 @@ constexpr int pair_elements = Term::given ? 2 * 64 * 64 : 0;
 template <class Term, class T, int Key, int Value>
 constexpr std::size_t shared_bytes() {
   constexpr TileShape tile = tile_shape<Term, Key, Value>;
-  return sizeof(T) *
-         ((tile.keys + 2 * tile.queries) * (Key + Value) + Own<Term, T, Key, Value>::elements + pair_elements<Term>)+2 *
-         sizeof(QueryScalars<tile.queries>);
+  constexpr int of_tiles = (tile.keys + 2 * tile.queries) * (Key + Value);
+  constexpr int of_term = Own<Term, T, Key, Value>::elements + pair_elements<Term>;
+  return sizeof(T) * (of_tiles + of_term) + 2 * sizeof(QueryScalars<tile.queries>);
 }
 
 // Turns transposed scores `s` and dP `dp` (keys x queries) into P and dS.
