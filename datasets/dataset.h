@@ -75,6 +75,8 @@ class Dataset {
   std::shared_ptr<const SequenceSet> split(const std::string& name, const DataConfig& config) const;
 
   SplitSize size(const std::string& split) const;
+  // Where the groups within documents end, from 0; empty if none are kept.
+  const std::vector<std::int64_t>& groups(const std::string& split) const { return find(split).groups; }
   // The stored checksum of where the files or documents of a split end; empty if they are not kept, or without it.
   std::string sha256_of_boundaries(const std::string& split) const;
   // For `info`: the stored checksum of a split, empty if there is none; all its bytes from first to last, in pieces,

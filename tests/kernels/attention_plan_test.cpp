@@ -14,6 +14,14 @@
 namespace longstride::kernels {
 namespace {
 
+// The key tiles of a query tile, and the query tiles of a key tile, in every class.
+TileRuns key_runs(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t query_tile) {
+  return TileRuns(key_tiles_of(part, pass.queries, part.keys, plan.tile, query_tile));
+}
+TileRuns query_runs(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t key_tile) {
+  return TileRuns(query_tiles_of(part, pass.queries, part.keys, plan.tile, key_tile));
+}
+
 // How often each (i, j) of a head is reached, tile by tile, from the query tiles or the key tiles.
 class Coverage {
  public:

@@ -74,44 +74,46 @@ Tensor lse_view(std::vector<T>& x, const AttentionShape& s) {
   return {x.data(), DtypeOf<T>::value, {s.batch, s.heads, s.n_q()}};
 }
 
-template <class T>
-void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x,
-                 const RowBounds& bounds = {}) {
-  AttentionArgs args{.plan = &plan,
-                     .q = query_rows_view(x.q, s, s.key_size),
-                     .k = rows_view(x.k, s, s.key_size),
-                     .v = rows_view(x.v, s, s.value_size),
-                     .o = query_rows_view(x.o, s, s.value_size),
-                     .lse = lse_view(x.lse, s),
-                     .scale = s.scale(),
-                     .bounds = bounds};
+// With the scratch that the call asks for.
+template <class Args, class F>
+void run_checked(Args args, F&& run) {
   args.check(Device::cpu);
   const Tensor scratch = args.scratch_on(Device::cpu);
   Aligned memory(scratch.bytes());
   args.scratch = Tensor(memory.data(), scratch.dtype(), scratch.shape());
-  cpu::attention(args, {});
+  run(args);
+}
+
+template <class T>
+void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x,
+                 const RowBounds& bounds = {}) {
+  const AttentionArgs args{.plan = &plan,
+                           .q = query_rows_view(x.q, s, s.key_size),
+                           .k = rows_view(x.k, s, s.key_size),
+                           .v = rows_view(x.v, s, s.value_size),
+                           .o = query_rows_view(x.o, s, s.value_size),
+                           .lse = lse_view(x.lse, s),
+                           .scale = s.scale(),
+                           .bounds = bounds};
+  run_checked(args, [](const AttentionArgs& all) { cpu::attention(all, {}); });
 }
 
 template <class T>
 void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x,
                   const RowBounds& bounds = {}) {
-  AttentionBackwardArgs args{.plan = &plan,
-                             .q = query_rows_view(x.q, s, s.key_size),
-                             .k = rows_view(x.k, s, s.key_size),
-                             .v = rows_view(x.v, s, s.value_size),
-                             .o = query_rows_view(x.o, s, s.value_size),
-                             .lse = lse_view(x.lse, s),
-                             .dout = query_rows_view(x.dout, s, s.value_size),
-                             .dq = query_rows_view(x.dq, s, s.key_size),
-                             .dk = rows_view(x.dk, s, s.key_size),
-                             .dv = rows_view(x.dv, s, s.value_size),
-                             .scale = s.scale(),
-                             .bounds = bounds};
-  args.check(Device::cpu);
-  const Tensor scratch = args.scratch_on(Device::cpu);
-  Aligned memory(scratch.bytes());
-  args.scratch = Tensor(memory.data(), scratch.dtype(), scratch.shape());
-  cpu::attention_backward(args, {});
+  const AttentionBackwardArgs args{.plan = &plan,
+                                   .q = query_rows_view(x.q, s, s.key_size),
+                                   .k = rows_view(x.k, s, s.key_size),
+                                   .v = rows_view(x.v, s, s.value_size),
+                                   .o = query_rows_view(x.o, s, s.value_size),
+                                   .lse = lse_view(x.lse, s),
+                                   .dout = query_rows_view(x.dout, s, s.value_size),
+                                   .dq = query_rows_view(x.dq, s, s.key_size),
+                                   .dk = rows_view(x.dk, s, s.key_size),
+                                   .dv = rows_view(x.dv, s, s.value_size),
+                                   .scale = s.scale(),
+                                   .bounds = bounds};
+  run_checked(args, [](const AttentionBackwardArgs& all) { cpu::attention_backward(all, {}); });
 }
 
 // The norm of a - b, relative to that of b or, if b nearly cancels to zero, to 1. Equal infinities are equal.

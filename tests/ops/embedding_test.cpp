@@ -80,6 +80,30 @@ class EmbeddingTest : public OpTest {
                        static_cast<std::uint32_t>(below));
     return with_values(shape, below > 256 ? Dtype::u16 : Dtype::u8, std::move(values));
   }
+  // over_rows calls f(table, row, slot) for every row that a slot reads: y is their sum, and dy is added to those of g.
+  template <class F>
+  void expect_sums(std::int64_t width, const Tables& t, const Tables& g, const Operand& y, const Operand& dy,
+                   const F& over_rows) {
+    expect_as_exact_as_plain("y", y, [&](auto zero) {
+      std::vector<decltype(zero)> out(static_cast<std::size_t>(y->count()));
+      over_rows([&](int table, std::int64_t row, std::int64_t i) {
+        for (std::int64_t j = 0; j < width; ++j)
+          out[static_cast<std::size_t>(i * width + j)] +=
+              static_cast<decltype(zero)>(t.all[static_cast<std::size_t>(table)].at(row * width + j));
+      });
+      return out;
+    });
+    for (std::size_t table = 0; table < g.all.size(); ++table)
+      expect_as_exact_as_plain("table " + std::to_string(table), g.all[table], [&](auto zero) {
+        using T = decltype(zero);
+        std::vector<T> sums(g.all[table].values().begin(), g.all[table].values().end());
+        over_rows([&](int which, std::int64_t row, std::int64_t i) {
+          for (std::int64_t j = 0; j < width && static_cast<std::size_t>(which) == table; ++j)
+            sums[static_cast<std::size_t>(row * width + j)] += static_cast<T>(dy.at(i * width + j));
+        });
+        return sums;
+      });
+  }
   EmbeddingArgs args(const Tables& t, const Tensor& text, const Tensor& y, std::int64_t first = 0,
                      double scale = 1) const {
     EmbeddingArgs out;
@@ -157,25 +181,7 @@ TEST_P(EmbeddingTest, RowsThatContinueAStreamReadTheirOwnTokens) {
         t.each_row(
             text, i / c.seq, i % c.seq, 0, [&](int table, std::int64_t row) { f(table, row, i); }, &starts);
     };
-    expect_as_exact_as_plain("y", y, [&](auto zero) {
-      std::vector<decltype(zero)> out(static_cast<std::size_t>(y->count()));
-      over_rows([&](int table, std::int64_t row, std::int64_t i) {
-        for (std::int64_t j = 0; j < c.width; ++j)
-          out[static_cast<std::size_t>(i * c.width + j)] +=
-              static_cast<decltype(zero)>(t.all[static_cast<std::size_t>(table)].at(row * c.width + j));
-      });
-      return out;
-    });
-    for (std::size_t table = 0; table < g.all.size(); ++table)
-      expect_as_exact_as_plain("table " + std::to_string(table), g.all[table], [&](auto zero) {
-        using T = decltype(zero);
-        std::vector<T> sums(g.all[table].values().begin(), g.all[table].values().end());
-        over_rows([&](int which, std::int64_t row, std::int64_t i) {
-          for (std::int64_t j = 0; j < c.width && static_cast<std::size_t>(which) == table; ++j)
-            sums[static_cast<std::size_t>(row * c.width + j)] += static_cast<T>(dy.at(i * c.width + j));
-        });
-        return sums;
-      });
+    expect_sums(c.width, t, g, y, dy, over_rows);
   }
 }
 
@@ -211,25 +217,7 @@ TEST_P(EmbeddingTest, DocumentsBeginLikeRows) {
             f(static_cast<int>(k) + 2, (counts ? at - origin : at) / c.tables[k].first % c.tables[k].second, i);
         }
       };
-      expect_as_exact_as_plain("y", y, [&](auto zero) {
-        std::vector<decltype(zero)> out(static_cast<std::size_t>(y->count()));
-        over_rows([&](int table, std::int64_t row, std::int64_t i) {
-          for (std::int64_t j = 0; j < c.width; ++j)
-            out[static_cast<std::size_t>(i * c.width + j)] +=
-                static_cast<decltype(zero)>(t.all[static_cast<std::size_t>(table)].at(row * c.width + j));
-        });
-        return out;
-      });
-      for (std::size_t table = 0; table < g.all.size(); ++table)
-        expect_as_exact_as_plain("table " + std::to_string(table), g.all[table], [&](auto zero) {
-          using T = decltype(zero);
-          std::vector<T> sums(g.all[table].values().begin(), g.all[table].values().end());
-          over_rows([&](int which, std::int64_t row, std::int64_t i) {
-            for (std::int64_t j = 0; j < c.width && static_cast<std::size_t>(which) == table; ++j)
-              sums[static_cast<std::size_t>(row * c.width + j)] += static_cast<T>(dy.at(i * c.width + j));
-          });
-          return sums;
-        });
+      expect_sums(c.width, t, g, y, dy, over_rows);
     }
 }
 

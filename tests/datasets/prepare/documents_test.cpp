@@ -190,14 +190,20 @@ TEST(Documents, ATextWithoutThemIsWhole) {
                     "--documents marks, files or lines");
 }
 
+// x.h5 in a folder, of lines of random lengths: a byte below `ends` is a line feed.
+std::shared_ptr<const Dataset> random_lines(const Folder& folder, std::size_t bytes, std::uint64_t seed, int ends) {
+  std::string text;
+  for (const std::uint8_t byte : random_bytes(bytes, seed))
+    text += byte < ends ? '\n' : static_cast<char>('a' + byte % 20);
+  put_file(folder / "a.txt", bytes_of(text));
+  prepare_bytes(config_of({folder / "a.txt"}, by(DocumentsAre::lines)), to(folder / "x.h5"));
+  return Dataset::open(folder / "x.h5");
+}
+
 // The same windows, in the same order, whatever the documents are.
 TEST(Documents, SeparateRowsAreThoseOfTheJoinedText) {
   const Folder folder;
-  std::string text;
-  for (const std::uint8_t byte : random_bytes(5000, 3)) text += byte < 20 ? '\n' : static_cast<char>('a' + byte % 20);
-  put_file(folder / "a.txt", bytes_of(text));
-  prepare_bytes(config_of({folder / "a.txt"}, by(DocumentsAre::lines)), to(folder / "x.h5"));
-  const auto dataset = Dataset::open(folder / "x.h5");
+  const auto dataset = random_lines(folder, 5000, 3, 20);
   DataConfig config = {DataKind::bytes, folder / "x.h5", 64};
   const auto joined = open_training_data(*dataset, config, 5, 3);
   config.documents = Documents::separate;
@@ -227,11 +233,7 @@ TEST(Documents, SeparateRowsAreThoseOfTheJoinedText) {
 // Every piece of every document once an epoch, padded with positions of weight 0.
 TEST(Documents, RowsArePiecesOfDocuments) {
   const Folder folder;
-  std::string text;
-  for (const std::uint8_t byte : random_bytes(3000, 4)) text += byte < 8 ? '\n' : static_cast<char>('a' + byte % 20);
-  put_file(folder / "a.txt", bytes_of(text));
-  prepare_bytes(config_of({folder / "a.txt"}, by(DocumentsAre::lines)), to(folder / "x.h5"));
-  const auto dataset = Dataset::open(folder / "x.h5");
+  const auto dataset = random_lines(folder, 3000, 4, 8);
   DataConfig config = {DataKind::bytes, folder / "x.h5", 32};
   config.documents = Documents::rows;
   const auto rows = open_training_data(*dataset, config, 5, 3);
