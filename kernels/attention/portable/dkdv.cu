@@ -67,15 +67,9 @@ __device__ inline void multiply_columns(float (&d)[Columns / 8][4], Tile<T, 64> 
   const int lane = this_lane();
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    std::uint32_t left[4];
-    load_matrices_transposed(left, p.chunk(16 * k + lane % 8 + lane / 16 * 8, first / 8 + lane / 8 % 2));
-#pragma unroll
-    for (int j = 0; j < Columns / 16; ++j) {
-      std::uint32_t right[4];
-      load_matrices_transposed(right, b.chunk(16 * k + lane % 16, 2 * j + lane / 16));
-      multiply_add<T>(d[2 * j], left, right[0], right[1]);
-      multiply_add<T>(d[2 * j + 1], left, right[2], right[3]);
-    }
+    std::uint32_t left[1][4];
+    load_matrices_transposed(left[0], p.chunk(16 * k + lane % 8 + lane / 16 * 8, first / 8 + lane / 8 % 2));
+    multiply_fragment<T>(reinterpret_cast<float(&)[1][Columns / 8][4]>(d), left, b, 16 * k);
   }
 }
 

@@ -54,11 +54,27 @@ __device__ inline void multiply_strips(float (&d)[Strips][N / 8][4], Tile<T, Col
   }
 }
 
+// d[u] (16 x Columns) += left[u] (16 x 16) times rows [row, +16) of b.
+template <class T, int Columns, int Strips>
+__device__ inline void multiply_fragment(float (&d)[Strips][Columns / 8][4], const std::uint32_t (&left)[Strips][4],
+                                     Tile<T, Columns> b, int row) {
+  const int lane = this_lane();
+#pragma unroll
+  for (int j = 0; j < Columns / 16; ++j) {
+    std::uint32_t right[4];
+    load_matrices_transposed(right, b.chunk(row + lane % 16, 2 * j + lane / 16));
+#pragma unroll
+    for (int u = 0; u < Strips; ++u) {
+      multiply_add<T>(d[u][2 * j], left[u], right[0], right[1]);
+      multiply_add<T>(d[u][2 * j + 1], left[u], right[2], right[3]);
+    }
+  }
+}
+
 // d[u] (16 x Columns) += p[u] (16 x K, rounded to T) b (K rows).
 template <class T, int K, int Columns, int Strips>
 __device__ inline void multiply_probability_strips(float (&d)[Strips][Columns / 8][4],
                                                    const float (&p)[Strips][K / 8][4], Tile<T, Columns> b) {
-  const int lane = this_lane();
 #pragma unroll
   for (int k = 0; k < K / 16; ++k) {
     std::uint32_t left[Strips][4];
@@ -67,16 +83,7 @@ __device__ inline void multiply_probability_strips(float (&d)[Strips][Columns / 
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         left[u][i] = pack<T>(p[u][2 * k + i / 2][i % 2 * 2], p[u][2 * k + i / 2][i % 2 * 2 + 1]);
-#pragma unroll
-    for (int j = 0; j < Columns / 16; ++j) {
-      std::uint32_t right[4];
-      load_matrices_transposed(right, b.chunk(16 * k + lane % 16, 2 * j + lane / 16));
-#pragma unroll
-      for (int u = 0; u < Strips; ++u) {
-        multiply_add<T>(d[u][2 * j], left[u], right[0], right[1]);
-        multiply_add<T>(d[u][2 * j + 1], left[u], right[2], right[3]);
-      }
-    }
+    multiply_fragment<T>(d, left, b, 16 * k);
   }
 }
 

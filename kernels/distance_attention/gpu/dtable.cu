@@ -28,16 +28,10 @@ __device__ inline void add_band_rows(float (&d)[Columns / 8][4], const T* skewed
   for (int w = 0; w < block_warps; ++w) {
     const int at = block - w;  // sixteen columns of the warp's dS
     if (at < 0 || at >= skew_columns / 16) continue;
-    std::uint32_t left[4];
+    std::uint32_t left[1][4];
     load_matrices_transposed(
-        left, skewed + w * skew_elements + (lane % 8 + lane / 16 * 8) * skew_stride + 16 * at + lane / 8 % 2 * 8);
-#pragma unroll
-    for (int j = 0; j < Columns / 16; ++j) {
-      std::uint32_t right[4];
-      load_matrices_transposed(right, position.chunk(16 * w + lane % 16, 2 * j + lane / 16));
-      multiply_add<T>(d[2 * j], left, right[0], right[1]);
-      multiply_add<T>(d[2 * j + 1], left, right[2], right[3]);
-    }
+        left[0], skewed + w * skew_elements + (lane % 8 + lane / 16 * 8) * skew_stride + 16 * at + lane / 8 % 2 * 8);
+    portable::multiply_fragment<T>(reinterpret_cast<float(&)[1][Columns / 8][4]>(d), left, position, 16 * w);
   }
 }
 
