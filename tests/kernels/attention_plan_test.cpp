@@ -22,6 +22,12 @@ TileRuns query_runs(const AttentionPlan& plan, const Pass& pass, const Part& par
   return TileRuns(query_tiles_of(part, pass.queries, part.keys, plan.tile, key_tile));
 }
 
+std::int64_t tiles_of(const TileRuns& runs) {
+  std::int64_t tiles = 0;
+  for (const TileRun& run : runs) tiles += run.end - run.begin;
+  return tiles;
+}
+
 // How often each (i, j) of a head is reached, tile by tile, from the query tiles or the key tiles.
 class Coverage {
  public:
@@ -226,10 +232,9 @@ TEST(AttentionPlan, LongSequencesDoNotOverflow) {
       for (const Part& part : plan->parts_of(pass)) {
         std::int64_t tiles = 0;
         const std::int32_t rows = tiles_in(pass.queries.length, plan->tile.queries);
-        for (std::int32_t r = 0; r < rows; ++r)
-          for (const TileRun& run : key_runs(*plan, pass, part, r)) tiles += run.end - run.begin;
+        for (std::int32_t r = 0; r < rows; ++r) tiles += tiles_of(key_runs(*plan, pass, part, r));
         for (std::int32_t r = 0; r < tiles_in(part.keys.length, plan->tile.keys); ++r)
-          for (const TileRun& run : query_runs(*plan, pass, part, r)) tiles -= run.end - run.begin;
+          tiles -= tiles_of(query_runs(*plan, pass, part, r));
         EXPECT_EQ(tiles, 0);
         query_tiles += rows;
       }
