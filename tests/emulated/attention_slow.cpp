@@ -1,4 +1,4 @@
-// Hopper's attention kernels on emulated blocks, in many orders of events.
+// Attention's CUDA kernels on emulated blocks, in many orders of events.
 #include <gtest/gtest.h>
 
 #include "tests/emulated/emulated_attention.h"

@@ -1,4 +1,4 @@
-// Hopper's attention kernels, forward and backward, run on emulated blocks.
+// Attention's CUDA kernels, forward and backward, run on emulated blocks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,6 +37,13 @@ constexpr const char* one_or_two_of_each_kernel[] = {
     "both, strided, n 300, heads 64/64",
     "dense, 8 documents, n 450, heads 64/64",
     "strided, 8 documents, n 301, heads 64/64",
+    "local 60, n 200, heads 32/32, bf16",
+    "dense, n 131, heads 23/31, f16",
+    "strided, n 180, heads 64/64, f32",
+    "fixed 50, 7, n 150, heads 48/128, bf16",
+    "inclusive, n 130, heads 64/35, f32",
+    "local 100, 5 documents, n 200, heads 100/72, f16",
+    "both, window and first keys, n 150, heads 32/32, f32",
 };
 
 std::vector<EmulatedShape> fast_shapes() {

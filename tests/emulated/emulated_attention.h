@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
@@ -20,16 +21,19 @@
 
 namespace longstride::kernels {
 
-// q, k and v side by side in every row, as in the model, and so their gradients. bf16.
+// q, k and v side by side in every row, as in the model, and so their gradients.
+template <class T>
 class EmulatedAttention {
+  static constexpr Dtype dtype = DtypeOf<T>::value;
+
  public:
   // ends: of documents, to which rows are clamped.
-  EmulatedAttention(const PatternConfig& pattern, const AttentionShape& shape, AttentionPath path = AttentionPath::sm90,
-                    const std::vector<std::int32_t>& ends = {})
-      : shape_(shape), path_(path), plan_(make_plan(pattern, 0, shape.heads, shape.n)), in_(shape, Dtype::bf16) {
+  EmulatedAttention(const PatternConfig& pattern, const AttentionShape& shape, AttentionPath path,
+                    const std::vector<std::int32_t>& ends)
+      : shape_(shape), path_(path), plan_(make_plan(pattern, 0, shape.heads, shape.n)), in_(shape, dtype) {
     auto masks = masks_of(pattern, shape.heads, 0, shape.n);
     if (!ends.empty()) clamp(masks, ends);
-    naive_ = dense_attention<float>(in_, masks, Dtype::bf16);
+    naive_ = dense_attention<float>(in_, masks, dtype);
     exact_ = dense_attention<double>(in_, masks, Dtype::f64);
     inputs_.resize(2 * in_.q.size() + in_.v.size());
     gradients_.resize(inputs_.size());
@@ -39,15 +43,15 @@ class EmulatedAttention {
     for (int which = 0; which < 3; ++which)
       for (std::int64_t r = 0; r < positions(); ++r)
         for (std::int64_t x = 0; x < width(which); ++x)
-          inputs_[at(which, r, x)] = half((*from[which])[static_cast<std::size_t>(r * width(which) + x)]);
-    for (double x : in_.dout) dout_.push_back(half(x));
+          inputs_[at(which, r, x)] = element((*from[which])[static_cast<std::size_t>(r * width(which) + x)]);
+    for (double x : in_.dout) dout_.push_back(element(x));
   }
 
   // All that is written, as it is in memory, from a GPU of this many multiprocessors and events in the seed's order.
   std::vector<std::byte> run(int multiprocessors, std::uint64_t seed) {
     cuda::emulation = {seed, multiprocessors};
-    std::fill(gradients_.begin(), gradients_.end(), __nv_bfloat16{0xFFFF});
-    std::fill(o_.begin(), o_.end(), __nv_bfloat16{0xFFFF});
+    std::memset(gradients_.data(), 0xFF, gradients_.size() * sizeof(T));
+    std::memset(o_.data(), 0xFF, o_.size() * sizeof(T));
     std::fill(lse_.begin(), lse_.end(), std::numeric_limits<float>::quiet_NaN());
     const AttentionArgs forward{plan_.get(),
                                 slice(inputs_, 0),
@@ -95,7 +99,7 @@ class EmulatedAttention {
   }
   void expect_as_good_as_naive(const std::string& where) const {
     AttentionResult x;
-    for (const __nv_bfloat16 e : o_) x.o.push_back(static_cast<double>(cuda::to_float(e)));
+    for (const T e : o_) x.o.push_back(static_cast<double>(cuda::to_float(e)));
     x.lse.assign(lse_.begin(), lse_.end());
     x.dq = gradient(0);
     x.dk = gradient(1);
@@ -121,7 +125,7 @@ class EmulatedAttention {
     const auto tensor = [&](std::vector<std::int32_t>& x) { return Tensor(x.data(), Dtype::i32, {1, 1, shape_.n}); };
     return RowBounds::of_documents(tensor(begin_), tensor(end_));
   }
-  static __nv_bfloat16 half(double x) { return __float2bfloat16_rn(static_cast<float>(x)); }
+  static T element(double x) { return cuda::from_float<T>(static_cast<float>(x)); }
   std::int64_t positions() const { return shape_.batch * shape_.n; }
   std::int64_t size(int which) const { return which < 2 ? shape_.key_size : shape_.value_size; }
   std::int64_t width(int which) const { return shape_.heads * size(which); }
@@ -129,13 +133,13 @@ class EmulatedAttention {
   std::size_t at(int which, std::int64_t r, std::int64_t x) const {
     return static_cast<std::size_t>(r * row() + which * width(0) + x);
   }
-  Tensor rows(__nv_bfloat16* data, std::int64_t row, std::int64_t size) const {
-    return {data, Dtype::bf16, {shape_.batch, shape_.n, shape_.heads, size}, {shape_.n * row, row, size, 1}};
+  Tensor rows(T* data, std::int64_t row, std::int64_t size) const {
+    return {data, dtype, {shape_.batch, shape_.n, shape_.heads, size}, {shape_.n * row, row, size, 1}};
   }
-  Tensor slice(std::vector<__nv_bfloat16>& x, int which) const {
+  Tensor slice(std::vector<T>& x, int which) const {
     return rows(x.data() + which * width(0), row(), size(which));
   }
-  Tensor values(std::vector<__nv_bfloat16>& x) const { return rows(x.data(), width(2), shape_.value_size); }
+  Tensor values(std::vector<T>& x) const { return rows(x.data(), width(2), shape_.value_size); }
   std::vector<double> gradient(int which) const {
     std::vector<double> out;
     for (std::int64_t r = 0; r < positions(); ++r)
@@ -149,7 +153,7 @@ class EmulatedAttention {
   std::shared_ptr<const AttentionPlan> plan_;
   AttentionInput in_;
   AttentionResult naive_, exact_;
-  std::vector<__nv_bfloat16> inputs_, gradients_, o_, dout_;
+  std::vector<T> inputs_, gradients_, o_, dout_;
   std::vector<float> lse_;
   std::vector<std::int32_t> begin_, end_;
 };
@@ -161,9 +165,10 @@ struct EmulatedRun {
 
 // The first run is as good as a naive call. Whatever the order of events and the division between blocks, the others
 // have its bits.
-inline void expect_right_in_every_run(const EmulatedShape& shape, const std::vector<EmulatedRun>& runs) {
-  EmulatedAttention call(shape.pattern, {1, shape.n, shape.heads, shape.key_size, shape.value_size}, shape.path,
-                         shape.ends);
+template <class T>
+void expect_right_in_every_run(const EmulatedShape& shape, const std::vector<EmulatedRun>& runs) {
+  EmulatedAttention<T> call(shape.pattern, {1, shape.n, shape.heads, shape.key_size, shape.value_size}, shape.path,
+                            shape.ends);
   std::vector<std::byte> first;
   for (const EmulatedRun& now : runs) {
     const std::vector<std::byte> found = call.run(now.multiprocessors, now.seed);
@@ -173,6 +178,9 @@ inline void expect_right_in_every_run(const EmulatedShape& shape, const std::vec
     }
     EXPECT_TRUE(found == first) << "other bits, seed " << now.seed;
   }
+}
+inline void expect_right_in_every_run(const EmulatedShape& shape, const std::vector<EmulatedRun>& runs) {
+  cuda::with_gpu_type(shape.dtype, [&](auto zero) { expect_right_in_every_run<decltype(zero)>(shape, runs); });
 }
 
 }  // namespace longstride::kernels

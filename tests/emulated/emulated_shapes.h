@@ -1,4 +1,4 @@
-// Shapes for every kernel of attention on Hopper, small enough for emulated blocks.
+// Shapes for every CUDA kernel of attention, small enough for emulated blocks.
 #pragma once
 #include <cctype>
 #include <cstdint>
@@ -17,11 +17,12 @@ struct EmulatedShape {
   // Few short classes take turns with `automatic`, and keep dQ in shared memory with `sm90`.
   AttentionPath path = AttentionPath::sm90;
   std::vector<std::int32_t> ends = {};  // where documents end, to which rows are clamped
+  Dtype dtype = Dtype::bf16;
 
   std::string with_sizes() const {
     const std::string documents = ends.empty() ? "" : ", " + std::to_string(ends.size()) + " documents";
     return name + documents + ", n " + std::to_string(n) + ", heads " + std::to_string(key_size) + "/" +
-           std::to_string(value_size);
+           std::to_string(value_size) + (path == AttentionPath::portable ? std::string(", ") + name_of(dtype) : "");
   }
   std::string test_name() const {
     std::string made;
@@ -116,6 +117,32 @@ inline std::vector<EmulatedShape> document_shapes() {
   };
 }
 
+// The kernels for other GPUs: every size of heads, rows that are not on 16 bytes, launches that add to earlier ones.
+inline std::vector<EmulatedShape> portable_shapes() {
+  using namespace emulated_patterns;
+  using enum Dtype;
+  const std::vector<std::int32_t> few = {1, 2, 64, 120, 190};
+  const PatternConfig strided = pattern_of(merged, {local, column}, 16);
+  PatternConfig two_sided = with_first(pattern_of(merged, {local, first}, 0, {}, 31), 4);
+  two_sided.direction = Direction::both;
+  std::vector<EmulatedShape> shapes;
+  for (const Dtype dtype : {bf16, f16, f32})
+    for (EmulatedShape shape : {EmulatedShape{"local 60", window(60), 200, 1, 32, 32},
+                                {"dense", all(), 131, 2, 23, 31},
+                                {"strided", strided, 180, 1, 64, 64},
+                                {"fixed 50, 7", fixed(50, 7), 150, 1, 48, 128},
+                                {"inclusive", fixed(64, 16, true), 130, 1, 64, 35},
+                                {"local 33", window(33), 200, 1, 128, 128},
+                                {"column 3", columns(3), 200, 1, 64, 64, portable, few},
+                                {"local 100", window(100), 200, 1, 100, 72, portable, few},
+                                {"both, window and first keys", two_sided, 150, 1, 32, 32}}) {
+      shape.path = portable;
+      shape.dtype = dtype;
+      shapes.push_back(std::move(shape));
+    }
+  return shapes;
+}
+
 // Both directions, with and without documents.
 inline std::vector<EmulatedShape> two_sided_shapes() {
   using namespace emulated_patterns;
@@ -199,6 +226,7 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
   for (const EmulatedShape& shape : long_band_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : document_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : two_sided_shapes()) shapes.push_back(shape);
+  for (const EmulatedShape& shape : portable_shapes()) shapes.push_back(shape);
   return shapes;
 }
 

@@ -1,19 +1,19 @@
-# Attention's kernels for Hopper, with and without a distance term, products by panels, and the embedding's, compiled for
-# the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
+# Attention's kernels for Hopper and for other GPUs, with and without a distance term, products by panels, and the
+# embedding's, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
 # Not next to the real ones, which define the same functions.
 if(NOT LONGSTRIDE_CUDA)
   set(attention ${PROJECT_SOURCE_DIR}/kernels/attention)
   set(distance ${PROJECT_SOURCE_DIR}/kernels/distance_attention)
   file(GLOB emulated CONFIGURE_DEPENDS ${attention}/sm90/*.cpp ${attention}/sm90/*/*.cpp ${attention}/sm90/*/*.cu
-    ${distance}/sm90/*.cpp ${distance}/sm90/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
+    ${attention}/portable/*.cpp ${attention}/portable/*.cu ${distance}/gpu/*.cu ${distance}/sm90/*.cpp
+    ${distance}/sm90/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
   list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu
-    ${distance}/gpu/distance_attention_cuda.cpp ${distance}/gpu/prepare.cu
+    ${distance}/gpu/distance_attention_cuda.cpp ${PROJECT_SOURCE_DIR}/kernels/base/add_partials_cuda.cu
     ${PROJECT_SOURCE_DIR}/kernels/embedding/embedding_cuda.cu ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_gelu_sm90.cu
     ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_panels_sm90.cu)
   add_library(emulated_kernels OBJECT ${emulated})
   list(FILTER emulated INCLUDE REGEX "\\.cu$")
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -xc++)
-  set_property(SOURCE ${distance}/gpu/prepare.cu APPEND PROPERTY COMPILE_OPTIONS -D__shared__=static)
   longstride_flags(emulated_kernels)
   target_link_libraries(emulated_kernels PUBLIC longstride_kernels)
   set_target_properties(emulated_kernels PROPERTIES UNITY_BUILD OFF)
@@ -22,7 +22,7 @@ if(NOT LONGSTRIDE_CUDA)
   target_include_directories(emulated_kernels BEFORE PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/emulated/include)
   target_compile_definitions(emulated_kernels PUBLIC __CUDACC__ LONGSTRIDE_CUDA)
   target_compile_options(emulated_kernels PUBLIC -include cuda_runtime.h -Wno-unknown-pragmas -Wno-shadow
-    -ffp-contract=fast)
+    -ffp-contract=fast $<$<CXX_COMPILER_ID:GNU>:-fno-extern-tls-init>)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     # gcc joins products and sums by the second option only.
     target_compile_options(emulated_kernels PRIVATE -O1 $<$<CXX_COMPILER_ID:GNU>:-fexpensive-optimizations>)

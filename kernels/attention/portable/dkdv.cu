@@ -86,15 +86,15 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
   const TileSpan span = query_tiles_by_block(seen, queries, tile, term.unit.tile, found);
   if (term.adds() && span.begin >= span.end) return;
 
-  extern __shared__ __align__(128) unsigned char shared[];
-  const Tile<T, Key> k{reinterpret_cast<T*>(shared)};
+  extern __shared__ __align__(128) char memory[];
+  const Tile<T, Key> k{reinterpret_cast<T*>(memory)};
   const Tile<T, Value> v{k.data + tile.keys * Key};
   T* const stages = v.data + tile.keys * Value;
   const auto q_of = [&](int stage) { return Tile<T, Key>{stages + stage * tile.queries * (Key + Value)}; };
   const auto dout_of = [&](int stage) { return Tile<T, Value>{q_of(stage).data + tile.queries * Key}; };
-  T* const memory = stages + 2 * tile.queries * (Key + Value);
-  const Own<Term, T, Key, Value> own(term, memory);
-  T* const pairs = memory + Own<Term, T, Key, Value>::elements;
+  T* const of_term = stages + 2 * tile.queries * (Key + Value);
+  const Own<Term, T, Key, Value> own(term, of_term);
+  T* const pairs = of_term + Own<Term, T, Key, Value>::elements;
   auto* const scalars = reinterpret_cast<QueryScalars<tile.queries>*>(pairs + pair_elements<Term>);
   const EntryPositions query_positions(queries);
   const HeadRows<const T> q_rows(call.q, term.unit), dout_rows(call.dout, term.unit);

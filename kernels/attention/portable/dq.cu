@@ -46,8 +46,8 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
   KeyTiles<Term> tiles(term, tile_shape);
   if (term.adds() && !tiles.more()) return;
 
-  extern __shared__ __align__(128) unsigned char shared[];
-  const Tile<T, Key> q{reinterpret_cast<T*>(shared)};
+  extern __shared__ __align__(128) char memory[];
+  const Tile<T, Key> q{reinterpret_cast<T*>(memory)};
   const Tile<T, Value> dout{q.data + tile_shape.queries * Key};
   T* const stages = dout.data + tile_shape.queries * Value;
   const auto k_of = [&](int stage) { return Tile<T, Key>{stages + stage * tile_shape.keys * (Key + Value)}; };

@@ -77,8 +77,8 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
   KeyTiles<Term> tiles(term, tile);
   if (term.adds() && !tiles.more()) return;
 
-  extern __shared__ __align__(128) unsigned char shared[];
-  const Tile<T, Key> q{reinterpret_cast<T*>(shared)};
+  extern __shared__ __align__(128) char memory[];
+  const Tile<T, Key> q{reinterpret_cast<T*>(memory)};
   T* const stages = q.data + tile.queries * Key;
   const auto k_of = [&](int stage) { return Tile<T, Key>{stages + stage * tile.keys * (Key + Value)}; };
   const auto v_of = [&](int stage) { return Tile<T, Value>{k_of(stage).data + tile.keys * Key}; };

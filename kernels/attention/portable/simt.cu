@@ -118,9 +118,9 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   KeyTiles<NoTerm> tiles(term, tile_shape);
   if (term.adds() && !tiles.more()) return;
 
-  extern __shared__ __align__(16) float floats[];
+  extern __shared__ __align__(16) char memory[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
-  const FloatTile q{floats, key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride};
+  const FloatTile q{reinterpret_cast<float*>(memory), key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride};
   float* const p = v.row(rows) + first_row_of() * rows;
   load_rows(q, HeadRows<const float>(call.q, unit), call.key_size, queries, begin);
 
@@ -189,9 +189,9 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
   KeyTiles<NoTerm> tiles(term, tile_shape);
   if (term.adds() && !tiles.more()) return;
 
-  extern __shared__ __align__(16) float floats[];
+  extern __shared__ __align__(16) char memory[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
-  const FloatTile q{floats, key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride},
+  const FloatTile q{reinterpret_cast<float*>(memory), key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride},
       dout{v.row(rows), value_stride};
   float* const p = dout.row(rows) + first_row_of() * rows;
   load_rows(q, HeadRows<const float>(call.q, unit), call.key_size, queries, begin);
@@ -240,9 +240,9 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
   const TileSpan span = query_tiles_by_block(seen, queries.set, tile_shape, unit.tile, found);
   if (term.adds() && span.begin >= span.end) return;
 
-  extern __shared__ __align__(16) float floats[];
+  extern __shared__ __align__(16) char memory[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
-  const FloatTile q{floats, key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride},
+  const FloatTile q{reinterpret_cast<float*>(memory), key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride},
       dout{v.row(rows), value_stride};
   float* const p = dout.row(rows) + first_row_of() * rows;
   load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, begin);

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_cons
   const std::int32_t apart = first_band(origin_of(call.n_q, call.n_k, call.step[h])) + band;
   Units next(call, h, apart, min(chunk * per_chunk, units), min((chunk + 1) * per_chunk, units));
 
-  extern __shared__ __align__(128) unsigned char memory[];
+  extern __shared__ __align__(128) char memory[];
   auto& shared = *reinterpret_cast<DtableShared<T, Key, Value>*>(memory);
   const SkewedGradient<T> skewed{shared.skewed[this_warp()]};
   const Window<T, Key, 2> window{shared.window};

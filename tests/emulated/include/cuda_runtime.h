@@ -11,9 +11,8 @@
 #define __device__
 #define __host__
 #define __global__
-#ifndef __shared__  // static where a kernel names its shared memory, as blocks run one after the other
-#define __shared__
-#endif
+#define __shared__ thread_local  // a block's threads are fibers of one thread, and blocks run one after the other
+#define __align__(...)
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
@@ -63,6 +62,7 @@ inline std::uint32_t __byte_perm(std::uint32_t a, std::uint32_t b, std::uint32_t
     result |= static_cast<std::uint32_t>(both >> 8 * (selector >> 4 * i & 7) & 0xFF) << 8 * i;
   return result;
 }
+inline int __ffs(int x) { return __builtin_ffs(x); }
 inline float __uint_as_float(std::uint32_t x) {
   float y;
   std::memcpy(&y, &x, 4);

@@ -16,7 +16,7 @@
 #include "tests/emulated/machine/products.h"
 
 extern "C" {
-alignas(1024) char longstride_emulated_shared_memory[228 * 1024];
+alignas(1024) thread_local char longstride_emulated_shared_memory[228 * 1024];
 }
 
 namespace longstride::emulated {
@@ -29,7 +29,7 @@ unsigned looks = 0;
 struct Fiber {
   std::unique_ptr<Context> context;
   unsigned registers = 0;
-  // Asynchronous stores: how many are under way in the open group, and in each committed one.
+  // Asynchronous copies: how many are under way in the open group, and in each committed one.
   std::shared_ptr<int> open = std::make_shared<int>(0);
   std::deque<std::shared_ptr<int>> groups;
 };
@@ -288,7 +288,7 @@ void barrier_await(const void* barrier, std::uint32_t parity) {
   wait_for(barrier, [&] { return barrier_has_passed(barrier, parity); });
 }
 
-void store_begins(std::function<void()> action) {
+void copy_begins(std::function<void()> action) {
   const std::shared_ptr<int> group = running->fiber().open;
   ++*group;
   later(nullptr, [group, action = std::move(action)] {
@@ -297,12 +297,12 @@ void store_begins(std::function<void()> action) {
     announce(group.get());
   });
 }
-void store_committed() {
+void copies_committed() {
   Fiber& fiber = running->fiber();
   fiber.groups.push_back(fiber.open);
   fiber.open = std::make_shared<int>(0);
 }
-void store_await(unsigned pending_groups) {
+void copies_await(unsigned pending_groups) {
   Fiber& fiber = running->fiber();
   while (fiber.groups.size() > pending_groups) {
     const std::shared_ptr<int> group = fiber.groups.front();

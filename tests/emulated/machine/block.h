@@ -50,9 +50,9 @@ void barrier_receive(const void* barrier, std::uint32_t bytes);
 bool barrier_has_passed(const void* barrier, std::uint32_t parity);
 void barrier_await(const void* barrier, std::uint32_t parity);
 
-// ---- Asynchronous stores, by the running thread ----
-void store_begins(std::function<void()> action);
-void store_committed();
-void store_await(unsigned pending_groups);
+// ---- Asynchronous copies by the running thread, in groups ----
+void copy_begins(std::function<void()> action);
+void copies_committed();
+void copies_await(unsigned pending_groups);
 
 }  // namespace longstride::emulated

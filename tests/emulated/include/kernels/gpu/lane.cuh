@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/gpu/shared.cuh"
 #include "tests/emulated/machine/block.h"
 
 namespace longstride::kernels::cuda {

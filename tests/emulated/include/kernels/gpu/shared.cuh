@@ -4,23 +4,35 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cuda_runtime.h"
+
 namespace longstride::kernels::cuda {
 
 inline constexpr int tile_alignment = 1024;
 // A block's shared memory, which kernels declare in their namespaces as `extern __shared__ char memory[]`: one array,
 // in machine/block.cpp.
-#define LONGSTRIDE_SHARED_MEMORY extern char memory[] __asm__("longstride_emulated_shared_memory")
+#define LONGSTRIDE_SHARED_MEMORY extern __shared__ char memory[] __asm__("longstride_emulated_shared_memory")
 namespace sm90 {
 LONGSTRIDE_SHARED_MEMORY;
 }  // namespace sm90
 namespace panels {
 LONGSTRIDE_SHARED_MEMORY;
 }  // namespace panels
-namespace distance::sm90 {
+namespace portable {
 namespace {
 LONGSTRIDE_SHARED_MEMORY;
 }  // namespace
-}  // namespace distance::sm90
+}  // namespace portable
+namespace distance {
+namespace {
+LONGSTRIDE_SHARED_MEMORY;
+}  // namespace
+namespace sm90 {
+namespace {
+LONGSTRIDE_SHARED_MEMORY;
+}  // namespace
+}  // namespace sm90
+}  // namespace distance
 
 inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(static_cast<const char*>(p) - sm90::memory);

@@ -53,7 +53,7 @@ inline void tma_load(void* to, const CUtensorMap* map, const Coordinates& at, st
 }
 inline void tma_prefetch(const CUtensorMap*, const Coordinates&) {}
 inline void tma_store(const CUtensorMap* map, const Coordinates& at, const void* from) {
-  emulated::store_begins([=] {
+  emulated::copy_begins([=] {
     for_box(from, *map, at, [](const char* shared, char* element) {
       if (element != nullptr) std::memcpy(element, shared, 2);
     });
@@ -66,17 +66,17 @@ inline void bulk_load(void* to, const void* from, std::uint32_t bytes, std::uint
   });
 }
 inline void bulk_store(void* to, const void* from, std::uint32_t bytes) {
-  emulated::store_begins([=] { std::memcpy(to, from, bytes); });
+  emulated::copy_begins([=] { std::memcpy(to, from, bytes); });
 }
 inline void bulk_add(float* to, const void* from, std::uint32_t bytes) {
-  emulated::store_begins([=] {
+  emulated::copy_begins([=] {
     for (std::uint32_t i = 0; i < bytes / 4; ++i) to[i] += static_cast<const float*>(from)[i];
   });
 }
-inline void store_commit() { emulated::store_committed(); }
+inline void store_commit() { emulated::copies_committed(); }
 template <int Pending>
 void store_wait() {
-  emulated::store_await(Pending);
+  emulated::copies_await(Pending);
 }
 inline void store_complete() { store_wait<0>(); }
 inline void store_wait_after(std::uint32_t) { store_wait<0>(); }
