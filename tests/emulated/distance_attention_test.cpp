@@ -1,4 +1,4 @@
-// Hopper's kernels of attention with a distance term, forward and backward, run on emulated blocks.
+// The CUDA kernels of attention with a distance term, forward and backward, run on emulated blocks.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -18,6 +18,12 @@ std::vector<DistanceCase> cases_for_hopper() {
   return cases;
 }
 
+std::string name_of_case(const ::testing::TestParamInfo<DistanceCase>& test) {
+  std::string name;
+  for (char c : test.param.name) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
 class EmulatedDistanceKernels : public ::testing::TestWithParam<DistanceCase> {};
 
 // Whatever the order of events and the division between blocks, the bits are the same.
@@ -31,11 +37,16 @@ TEST_P(EmulatedDistanceKernels, AreAsGoodAsNaiveInEveryOrder) {
   EXPECT_TRUE(all(first) == all(other)) << "other bits";
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, EmulatedDistanceKernels, ::testing::ValuesIn(cases_for_hopper()), [](const auto& test) {
-  std::string name;
-  for (char c : test.param.name) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Cases, EmulatedDistanceKernels, ::testing::ValuesIn(cases_for_hopper()), name_of_case);
+
+// The kernels for other GPUs; test_emulated_slow has all cases.
+TEST(EmulatedPortableDistance, IsAsGoodAsNaive) {
+  for (const DistanceCase& c : distance_cases) {
+    if (c.name == "odd sizes") expect_as_good_as_naive(c, Dtype::f16, kernels::DistancePath::portable, 1);
+    if (c.name == "dropout") expect_as_good_as_naive(c, Dtype::bf16, kernels::DistancePath::portable, 1);
+    if (c.name == "documents") expect_as_good_as_naive(c, Dtype::f32, kernels::DistancePath::portable, 1);
+  }
+}
 
 }  // namespace
 }  // namespace longstride::testing

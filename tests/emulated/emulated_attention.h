@@ -136,9 +136,7 @@ class EmulatedAttention {
   Tensor rows(T* data, std::int64_t row, std::int64_t size) const {
     return {data, dtype, {shape_.batch, shape_.n, shape_.heads, size}, {shape_.n * row, row, size, 1}};
   }
-  Tensor slice(std::vector<T>& x, int which) const {
-    return rows(x.data() + which * width(0), row(), size(which));
-  }
+  Tensor slice(std::vector<T>& x, int which) const { return rows(x.data() + which * width(0), row(), size(which)); }
   Tensor values(std::vector<T>& x) const { return rows(x.data(), width(2), shape_.value_size); }
   std::vector<double> gradient(int which) const {
     std::vector<double> out;

@@ -27,15 +27,18 @@ struct Values {
   kernels::Tensor tensor;
 };
 
-// bf16, and f32 where the op asks for the exact type.
+// Operands of one type, and f32 where the op asks for the exact type.
 class EmulatedDistance {
   using Shape = kernels::Shape;
   using Tensor = kernels::Tensor;
 
  public:
   // `draw`: which of many random inputs.
-  explicit EmulatedDistance(const DistanceCase& c, std::uint32_t draw = 0)
+  explicit EmulatedDistance(const DistanceCase& c, std::uint32_t draw = 0, Dtype dtype = Dtype::bf16,
+                            kernels::DistancePath path = kernels::DistancePath::automatic)
       : c_(c),
+        dtype_(dtype),
+        path_(path),
         queries_({c.batch, c.n_q, c.heads, c.size}),
         keys_({c.batch, c.n_k, c.heads, c.size}),
         values_({c.batch, c.n_k, c.heads, c.value_size}),
@@ -49,20 +52,22 @@ class EmulatedDistance {
             c.distances > 0 ? random(table_, 5 + 100 * draw) : std::vector<double>(),
             random(bias_, 6 + 100 * draw),
             random(bias_, 7 + 100 * draw)},
-        exact_(dense_distance_attention<double>(c, in_, Dtype::bf16)),
-        naive_(dense_distance_attention<float>(c, in_, Dtype::bf16)) {}
+        exact_(dense_distance_attention<double>(c, in_, dtype)),
+        naive_(dense_distance_attention<float>(c, in_, dtype)) {}
 
   // On a GPU of this many multiprocessors, with events in the seed's order.
   DistanceResult<double> run(int multiprocessors, std::uint64_t seed) {
     kernels::cuda::emulation = {seed, multiprocessors};
     using namespace kernels;
-    Values q(queries_, Dtype::bf16, in_.q), k(keys_, Dtype::bf16, in_.k), v(values_, Dtype::bf16, in_.v),
-        dout(outputs_, Dtype::bf16, in_.dout), table(table_, Dtype::bf16, or_zero(in_.table, c_.tables * c_.size)),
+    Values q(queries_, dtype_, in_.q), k(keys_, dtype_, in_.k), v(values_, dtype_, in_.v),
+        dout(outputs_, dtype_, in_.dout), table(table_, dtype_, or_zero(in_.table, c_.tables * c_.size)),
         u(bias_, Dtype::f32, in_.content_bias), w(bias_, Dtype::f32, in_.position_bias),
         span({c_.heads}, Dtype::f32, or_zero(c_.span, c_.heads)),
-        first_key({c_.batch}, Dtype::i32, or_zero(c_.first_key, c_.batch));
-    Values o = unset(outputs_, Dtype::bf16), lse = unset({c_.batch, c_.heads, c_.n_q}, Dtype::f32),
-           dq = unset(queries_, Dtype::bf16), dk = unset(keys_, Dtype::bf16), dv = unset(values_, Dtype::bf16);
+        first_key({c_.batch}, Dtype::i32, or_zero(c_.first_key, c_.batch)),
+        begin(lse_shape(), Dtype::i32, or_zero(bounds_of(c_, false), lse_shape().count())),
+        end(lse_shape(), Dtype::i32, or_zero(bounds_of(c_, true), lse_shape().count()));
+    Values o = unset(outputs_, dtype_), lse = unset(lse_shape(), Dtype::f32), dq = unset(queries_, dtype_),
+           dk = unset(keys_, dtype_), dv = unset(values_, dtype_);
     Values dtable = zeros(table_), du = zeros(bias_), dw = zeros(bias_), dspan = zeros({c_.heads});
     DistanceScores scores{.q = q.tensor, .k = k.tensor};
     if (c_.distances > 0) scores.table = table.tensor;
@@ -76,6 +81,10 @@ class EmulatedDistance {
     scores.self = c_.self;
     scores.dilation = c_.dilation;
     scores.scale = c_.scale();
+    scores.path = path_;
+    if (c_.document > 0) scores.bounds = {begin.tensor, end.tensor};
+    const std::int64_t step = dropout_step;
+    scores.dropout = {c_.p, dropout_seed, dropout_layer, &step, dropout_first_sequence};
     DistanceAttentionArgs forward{scores, v.tensor, o.tensor, lse.tensor};
     DistanceAttentionBackwardArgs backward{scores,      v.tensor,  o.tensor,  lse.tensor,
                                            dout.tensor, dq.tensor, dk.tensor, dv.tensor};
@@ -105,11 +114,11 @@ class EmulatedDistance {
     const auto exact = parts(exact_);
     std::vector<double> allowed;
     for (std::size_t i = 0; i < part_names.size(); ++i) {
-      const Dtype dtype = in_bf16[i] ? Dtype::bf16 : Dtype::f32;
+      const Dtype dtype = in_own_type[i] ? dtype_ : Dtype::f32;
       double magnitude = 0;
       for (const double x : exact[i]) magnitude = std::isinf(x) ? magnitude : std::max(magnitude, std::abs(x));
       allowed.push_back(2 * largest_error(naive[i], exact[i], dtype) +
-                        magnitude * (in_bf16[i] ? 2 : 32) * half_step_of(dtype));
+                        magnitude * (dtype == Dtype::f32 ? 32 : 2) * half_step_of(dtype));
     }
     return allowed;
   }
@@ -145,7 +154,7 @@ class EmulatedDistance {
   }
   static Values zeros(const Shape& shape) { return {shape, Dtype::f32, or_zero({}, shape.count())}; }
 
-  static constexpr bool in_bf16[] = {true, false, true, true, true, false, false, false, false};
+  static constexpr bool in_own_type[] = {true, false, true, true, true, false, false, false, false};
   template <class T>
   static std::vector<std::vector<T>> parts(const DistanceResult<T>& r) {
     return {r.o, r.lse, r.dq, r.dk, r.dv, r.dtable, r.dcontent_bias, r.dposition_bias, r.dspan};
@@ -163,7 +172,11 @@ class EmulatedDistance {
     return error;
   }
 
+  Shape lse_shape() const { return {c_.batch, c_.heads, c_.n_q}; }
+
   DistanceCase c_;
+  Dtype dtype_;
+  kernels::DistancePath path_;
   Shape queries_, keys_, values_, outputs_, table_, bias_;
   DistanceValues in_;
   DistanceResult<double> exact_;
@@ -173,6 +186,28 @@ class EmulatedDistance {
 inline void expect_at_most(const std::vector<double>& allowed, const std::vector<double>& errors) {
   for (std::size_t i = 0; i < errors.size(); ++i)
     EXPECT_TRUE(errors[i] <= allowed[i]) << EmulatedDistance::part_names[i] << ": " << errors[i] << " > " << allowed[i];
+}
+
+// Where one pair makes most of an error, chance decides whose is larger: then the sums over several inputs are
+// compared.
+inline void expect_as_good_as_naive(const DistanceCase& c, Dtype dtype, kernels::DistancePath path,
+                                    std::uint64_t seed) {
+  SCOPED_TRACE(c.name + ", " + name_of(dtype));
+  std::vector<double> errors(EmulatedDistance::part_names.size()), allowed = errors;
+  const auto exceed = [&] {
+    for (std::size_t i = 0; i < errors.size(); ++i)
+      if (!(errors[i] <= allowed[i])) return true;
+    return false;
+  };
+  const auto add = [](std::vector<double>& to, const std::vector<double>& more) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] += more[i];
+  };
+  for (std::uint32_t draw = 0; draw == 0 || (draw < 5 && exceed()); ++draw) {
+    EmulatedDistance call(c, draw, dtype, path);
+    add(errors, call.errors_of(call.run(3, seed)));
+    add(allowed, call.allowed_errors());
+  }
+  expect_at_most(allowed, errors);
 }
 
 }  // namespace longstride::testing

@@ -15,6 +15,8 @@ namespace longstride::kernels::cuda::portable {
 
 // Largest key and value size.
 inline constexpr std::int64_t most_columns = 128;
+// Rows of a tile of queries and of keys in the kernels for f32, and columns of a lane.
+inline constexpr int plain_rows = 32, plain_vectors = most_columns / 32;
 
 // A pass (dkdv: one part of a pass) of some heads, passed to kernels by value. Tiles follow from it by closed form
 // (tile_span.h); nothing is copied to the device.

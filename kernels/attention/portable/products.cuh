@@ -57,7 +57,7 @@ __device__ inline void multiply_strips(float (&d)[Strips][N / 8][4], Tile<T, Col
 // d[u] (16 x Columns) += left[u] (16 x 16) times rows [row, +16) of b.
 template <class T, int Columns, int Strips>
 __device__ inline void multiply_fragment(float (&d)[Strips][Columns / 8][4], const std::uint32_t (&left)[Strips][4],
-                                     Tile<T, Columns> b, int row) {
+                                         Tile<T, Columns> b, int row) {
   const int lane = this_lane();
 #pragma unroll
   for (int j = 0; j < Columns / 16; ++j) {
@@ -99,6 +99,17 @@ __device__ inline void multiply_probabilities(float (&d)[Columns / 8][4], const 
                                     reinterpret_cast<const float(&)[1][K / 8][4]>(p), b);
 }
 
+// Loads the eight elements of a chunk, those from `count` on as zeros.
+template <class T>
+__device__ inline void load_chunk(T* to, const T* from, int count, bool aligned) {
+  if (aligned) {
+    copy_async_16(to, from, count > 0);
+  } else {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) to[e] = e < count ? from[e] : from_float<T>(0);
+  }
+}
+
 // Loads Count rows of a row set from entry `begin`; zeros beyond its end and beyond the rows' `size`. Called by the
 // whole block.
 template <int Count, class T, int Columns>
@@ -111,13 +122,7 @@ __device__ inline void load_tile(Tile<T, Columns> tile, const HeadRows<const T>&
     const int x = i * block_threads + static_cast<int>(threadIdx.x), row = x / chunks, column = x % chunks * 8;
     const bool valid = begin + row < positions.set.length && column < size;
     const T* from = valid ? rows.at(positions.at(begin + row)) + column : rows.data;
-    T* to = tile.chunk(row, x % chunks);
-    if (aligned) {
-      copy_async_16(to, from, valid);
-    } else {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) to[e] = valid && column + e < size ? from[e] : from_float<T>(0);
-    }
+    load_chunk(tile.chunk(row, x % chunks), from, valid ? size - column : 0, aligned);
   }
 }
 

@@ -1,14 +1,16 @@
 // f32 attention, as a check: the same three loops as the 16-bit kernels, in plain fused multiply-adds.
 //
 // Tiles have 32 rows on both sides. In scores, a warp has eight rows and a lane one column; in products with the
-// scores, which pass through shared memory, a lane has every 32nd column of the rows' size.
+// scores, which pass through shared memory, a lane has every 32nd column of the rows' size. What a term adds to a pair
+// is read from global memory.
+#include "kernels/attention/term/distance_pairs.cuh"
 #include "kernels/attention/term/none.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
 namespace {
 
-constexpr int rows = 32, warp_rows = 8, most_vectors = most_columns / warp_threads;
+constexpr int rows = plain_rows, warp_rows = 8;
 constexpr TileShape tile_shape{rows, rows};
 
 // Rows of f32 in shared memory, zero up to a multiple of four; the odd number of 16-byte chunks keeps the lanes of a
@@ -49,13 +51,13 @@ __device__ inline void multiply_rows(float (&s)[warp_rows], const FloatTile& a, 
   }
 }
 
-using Accumulator = float[warp_rows][most_vectors];
+using Accumulator = float[warp_rows][plain_vectors];
 
 // acc += p b, p being this warp's rows x 32 in shared memory.
 __device__ inline void add_product(Accumulator& acc, const float* p, const FloatTile& b, int size) {
   for (int k = 0; k < rows; ++k)
 #pragma unroll
-    for (int x = 0; x < most_vectors; ++x) {
+    for (int x = 0; x < plain_vectors; ++x) {
       const int column = x * warp_threads + lane_of();
       if (column >= size) continue;
       const float y = b.row(k)[column];
@@ -81,7 +83,7 @@ __device__ inline void store_rows(const Accumulator& acc, const HeadRows<float>&
     if (entry >= positions.set.length) continue;
     float* row = to.at(positions.at(entry));
 #pragma unroll
-    for (int x = 0; x < most_vectors; ++x) {
+    for (int x = 0; x < plain_vectors; ++x) {
       const int column = x * warp_threads + lane_of();
       if (column < size) row[column] = adds ? fmaf(scale, acc[r][x], row[column]) : scale * acc[r][x];
     }
@@ -109,18 +111,21 @@ __device__ inline bool holds(const Interval& own, int r, std::int32_t key) {
   return key >= first && key < last;
 }
 
-__global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid_constant__ PlanCall call) {
-  const NoTerm term(call, Side::queries, rows);
+template <class Term>
+__global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid_constant__ typename Term::Call call) {
+  const Term term(call, Side::queries, rows);
   const WorkUnit& unit = term.unit;
   const std::int32_t begin = unit.tile * rows;
   if (begin < 0 || begin >= term.queries.length) return;
   const EntryPositions queries(term.queries);
-  KeyTiles<NoTerm> tiles(term, tile_shape);
+  KeyTiles<Term> tiles(term, tile_shape);
   if (term.adds() && !tiles.more()) return;
+  const PairsOf<Term> pairs(term);
 
   extern __shared__ __align__(16) char memory[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
-  const FloatTile q{reinterpret_cast<float*>(memory), key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride};
+  const FloatTile q{reinterpret_cast<float*>(memory), key_stride}, k{q.row(rows), key_stride},
+      v{k.row(rows), value_stride};
   float* const p = v.row(rows) + first_row_of() * rows;
   load_rows(q, HeadRows<const float>(call.q, unit), call.key_size, queries, begin);
 
@@ -136,7 +141,7 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
       const std::int32_t position = queries.at(entry);
       top[r] = lse[position];
 #pragma unroll
-      for (int x = 0; x < most_vectors; ++x) {
+      for (int x = 0; x < plain_vectors; ++x) {
         const int column = x * warp_threads + lane_of();
         if (column < call.value_size) acc[r][x] = o_rows.at(position)[column];
       }
@@ -156,14 +161,21 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
     multiply_rows(s, q, k);
 #pragma unroll
     for (int r = 0; r < warp_rows; ++r) {
-      const float score = holds(own, r, now.begin + lane_of()) ? s[r] * call.scale : -INFINITY;
+      const std::int32_t query = begin + first_row_of() + r, key = now.begin + lane_of();
+      const bool allowed = holds(own, r, key);
+      float score = allowed ? s[r] * call.scale : -INFINITY, weight = 1;
+      if constexpr (Term::given) {
+        score += allowed ? pairs.score(query, key) * call.scale : 0.0f;
+        weight = allowed ? pairs.weight(query, key) : 0.0f;
+      }
       const float largest = fmaxf(top[r], warp_max(score)), base = largest == -INFINITY ? 0.0f : largest;
       const float shrink = expf(top[r] - base);
       top[r] = largest;
-      s[r] = expf(score - base);
+      s[r] = weight * expf(score - base);
       sum[r] = sum[r] * shrink + warp_sum(s[r]);
+      if constexpr (Term::given) s[r] *= pairs.keep(query, key);
 #pragma unroll
-      for (int x = 0; x < most_vectors; ++x) acc[r][x] *= shrink;
+      for (int x = 0; x < plain_vectors; ++x) acc[r][x] *= shrink;
     }
     spread(p, s);
     add_product(acc, p, v, call.value_size);
@@ -172,7 +184,7 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   for (int r = 0; r < warp_rows; ++r) {
     const float share = sum[r] > 0 ? 1 / sum[r] : 0.0f;
 #pragma unroll
-    for (int x = 0; x < most_vectors; ++x) acc[r][x] *= share;
+    for (int x = 0; x < plain_vectors; ++x) acc[r][x] *= share;
     const std::int32_t entry = begin + first_row_of() + r;
     if (lane_of() == 0 && entry < queries.set.length)
       lse[queries.at(entry)] = sum[r] > 0 ? top[r] + logf(sum[r]) : -INFINITY;
@@ -180,19 +192,24 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   store_rows(acc, o_rows, call.value_size, queries, begin, 1.0f, false);
 }
 
-__global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_constant__ PlanCall call) {
-  const NoTerm term(call, Side::queries, rows);
+template <class Term>
+__global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_constant__ typename Term::Call call) {
+  const Term term(call, Side::queries, rows);
   const WorkUnit& unit = term.unit;
   const std::int32_t begin = unit.tile * rows;
-  if (begin < 0 || begin >= term.queries.length) return;
+  if (begin < 0 || begin >= term.queries.length) {
+    if constexpr (Term::given) term.clear_sums();
+    return;
+  }
   const EntryPositions queries(term.queries);
-  KeyTiles<NoTerm> tiles(term, tile_shape);
+  KeyTiles<Term> tiles(term, tile_shape);
   if (term.adds() && !tiles.more()) return;
+  const PairsOf<Term> pairs(term);
 
   extern __shared__ __align__(16) char memory[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
-  const FloatTile q{reinterpret_cast<float*>(memory), key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride},
-      dout{v.row(rows), value_stride};
+  const FloatTile q{reinterpret_cast<float*>(memory), key_stride}, k{q.row(rows), key_stride},
+      v{k.row(rows), value_stride}, dout{v.row(rows), value_stride};
   float* const p = dout.row(rows) + first_row_of() * rows;
   load_rows(q, HeadRows<const float>(call.q, unit), call.key_size, queries, begin);
   load_rows(dout, HeadRows<const float>(call.dout, unit), call.value_size, queries, begin);
@@ -206,6 +223,7 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
     delta[r] = valid ? call.delta[at] : 0.0f;
   }
   Accumulator acc = {};
+  float by_term[Term::given ? warp_rows : 1][plain_vectors] = {}, span = 0;
   for (; tiles.more(); tiles.advance()) {
     const Step now = tiles.step();
     const auto seen = term.seen(now.part);
@@ -220,30 +238,54 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
     multiply_rows(dp, dout, v);
 #pragma unroll
     for (int r = 0; r < warp_rows; ++r) {
-      const float weight = expf(s[r] * call.scale - lse[r]);
-      s[r] = holds(own, r, now.begin + lane_of()) ? weight * (dp[r] - delta[r]) : 0.0f;
+      const std::int32_t query = begin + first_row_of() + r, key = now.begin + lane_of();
+      const bool allowed = holds(own, r, key);
+      if constexpr (Term::given) {
+        const float weight = allowed ? pairs.weight(query, key) : 0.0f;
+        float along = 0;
+        if (weight > 0) {
+          s[r] += pairs.score(query, key);
+          along = expf(s[r] * call.scale - lse[r]) * (dp[r] * pairs.keep(query, key) - delta[r]);
+        }
+        if (weight < 1) span += along;
+        s[r] = weight * along;
+      } else {
+        s[r] = allowed ? expf(s[r] * call.scale - lse[r]) * (dp[r] - delta[r]) : 0.0f;
+      }
     }
     spread(p, s);
     add_product(acc, p, k, call.key_size);
+    if constexpr (Term::given) {
+      for (int c = 0; c < rows; ++c)
+#pragma unroll
+        for (int r = 0; r < warp_rows; ++r)
+          pairs.add_gradient(by_term[r], p[r * rows + c], begin + first_row_of() + r, now.begin + c);
+    }
+  }
+  if constexpr (Term::given) {
+    __syncthreads();  // the tiles are free
+    pairs.finish(acc, by_term, span, k.data);
   }
   store_rows(acc, HeadRows<float>(call.dq, unit), call.key_size, queries, begin, call.scale, term.adds());
 }
 
-__global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_constant__ PlanCall call) {
-  const NoTerm term(call, Side::keys, rows);
+template <class Term>
+__global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_constant__ typename Term::Call call) {
+  const Term term(call, Side::keys, rows);
   const WorkUnit& unit = term.unit;
-  const NoTerm::Seen seen = term.seen(0);
+  const auto seen = term.seen(0);
   const EntryPositions queries(term.queries), keys(seen.keys);
   const std::int32_t begin = unit.tile * rows;
   if (begin >= keys.set.length) return;
   __shared__ std::int32_t found[4];
   const TileSpan span = query_tiles_by_block(seen, queries.set, tile_shape, unit.tile, found);
   if (term.adds() && span.begin >= span.end) return;
+  const PairsOf<Term> pairs(term);
 
   extern __shared__ __align__(16) char memory[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
-  const FloatTile q{reinterpret_cast<float*>(memory), key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride},
-      dout{v.row(rows), value_stride};
+  const FloatTile q{reinterpret_cast<float*>(memory), key_stride}, k{q.row(rows), key_stride},
+      v{k.row(rows), value_stride}, dout{v.row(rows), value_stride};
   float* const p = dout.row(rows) + first_row_of() * rows;
   load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, begin);
   load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, begin);
@@ -268,8 +310,17 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
 #pragma unroll
     for (int r = 0; r < warp_rows; ++r) {
       const std::int32_t key = begin + first_row_of() + r;
-      s[r] = key >= in.begin && key < in.end ? expf(s[r] * call.scale - lse) : 0.0f;
-      dp[r] = s[r] * (dp[r] - delta);
+      const bool allowed = key >= in.begin && key < in.end;
+      if constexpr (Term::given) {
+        const float weight = allowed ? pairs.weight(entry, key) : 0.0f, keep = pairs.keep(entry, key);
+        const float score = weight > 0 ? s[r] + pairs.score(entry, key) : 0.0f;
+        const float weighted = weight > 0 ? weight * expf(score * call.scale - lse) : 0.0f;
+        s[r] = weighted * keep;
+        dp[r] = weighted * (dp[r] * keep - delta);
+      } else {
+        s[r] = allowed ? expf(s[r] * call.scale - lse) : 0.0f;
+        dp[r] = s[r] * (dp[r] - delta);
+      }
     }
     spread(p, s);
     add_product(dv, p, dout, call.value_size);
@@ -286,26 +337,38 @@ std::size_t shared_bytes(const Call& call, int key_tiles, int value_tiles) {
                           static_cast<std::size_t>(value_tiles) * tile_floats(call.value_size) + rows * rows);
 }
 
-template <class Kernel>
-void run_f32(const char* name, Kernel kernel, const PlanCall& call, Side side, std::size_t bytes,
+template <class Term, class Kernel>
+void run_f32(const char* name, Kernel kernel, const typename Term::Call& call, Side side, std::size_t bytes,
              const Launch& launch) {
   allow_shared(kernel, bytes);
-  run(name, kernel, {NoTerm::grid(call, side, rows), block_threads, bytes}, launch, call);
+  run(name, kernel, {Term::grid(call, side, rows), block_threads, bytes}, launch, call);
+}
+template <class Term>
+void run_forward(const typename Term::Call& call, const Launch& launch) {
+  run_f32<Term>("attention forward", forward_f32_kernel<Term>, call, Side::queries, shared_bytes(call, 2, 1), launch);
+}
+template <class Term>
+void run_dq(const typename Term::Call& call, const Launch& launch) {
+  run_f32<Term>("attention dq", dq_f32_kernel<Term>, call, Side::queries, shared_bytes(call, 2, 2), launch);
+}
+template <class Term>
+void run_dkdv(const typename Term::Call& call, const Launch& launch) {
+  run_f32<Term>("attention dkdv", dkdv_f32_kernel<Term>, call, Side::keys, shared_bytes(call, 2, 2), launch);
 }
 
 }  // namespace
 
-template <>
-void forward<float>(const PlanCall& call, const Launch& launch) {
-  run_f32("attention forward", forward_f32_kernel, call, Side::queries, shared_bytes(call, 2, 1), launch);
-}
-template <>
-void dq<float>(const PlanCall& call, const Launch& launch) {
-  run_f32("attention dq", dq_f32_kernel, call, Side::queries, shared_bytes(call, 2, 2), launch);
-}
-template <>
-void dkdv<float>(const PlanCall& call, const Launch& launch) {
-  run_f32("attention dkdv", dkdv_f32_kernel, call, Side::keys, shared_bytes(call, 2, 2), launch);
-}
+#define LONGSTRIDE_FOR_F32(name)                                               \
+  template <>                                                                  \
+  void name<float>(const PlanCall& call, const Launch& launch) {               \
+    run_##name<NoTerm>(call, launch);                                          \
+  }                                                                            \
+  template <>                                                                  \
+  void name<float>(const distance::PortableCall& call, const Launch& launch) { \
+    run_##name<DistanceTerm>(call, launch);                                    \
+  }
+LONGSTRIDE_FOR_F32(forward)
+LONGSTRIDE_FOR_F32(dq)
+LONGSTRIDE_FOR_F32(dkdv)
 
 }  // namespace longstride::kernels::cuda::portable

@@ -66,6 +66,10 @@ __device__ inline TileSpan key_tiles_of(const Seen& seen, const RowSet& queries,
 template <class Term, class T, int Key, int Queries, int Stages, bool Skew>
 struct TilesOf;
 
+// What a term does to one pair in the kernels for f32.
+template <class Term>
+class PairsOf;
+
 // One tile: entries [begin, begin + tile) of the row set of a part. A masked tile holds pairs that are not allowed, or
 // entries beyond the row set.
 struct Step {

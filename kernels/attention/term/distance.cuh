@@ -59,7 +59,7 @@ struct DistanceTerm {
       most = std::max(most, step * tiles_in(tiles_in(n, step), rows));
     }
     // dq writes sums of every tile that there is room for.
-    if (side == Side::queries && rows == distance::tile_rows) most = call.of.query_tiles;
+    if (side == Side::queries && rows <= distance::tile_rows) most = call.of.query_tiles;
     return {static_cast<unsigned>(most), static_cast<unsigned>(call.heads), static_cast<unsigned>(call.batch)};
   }
 

@@ -73,4 +73,9 @@ struct TilesOf<NoTerm, T, Key, Queries, Stages, Skew> {
   using Type = NoTiles;
 };
 
+template <>
+struct PairsOf<NoTerm> {
+  __device__ explicit PairsOf(const NoTerm&) {}
+};
+
 }  // namespace longstride::kernels::cuda::portable

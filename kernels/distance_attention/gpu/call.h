@@ -32,7 +32,8 @@ struct Call {
   void *score_gradients = nullptr, *probabilities = nullptr;
   float scale = 1, longest_span = 0, ramp = 0, keep_scale = 1;
   std::int32_t batch = 0, heads = 0, n_q = 0, n_k = 0, size = 0, value_size = 0, distances = 0, window = 0;
-  std::int32_t query_tiles = 0, chunks = 0, bands = 0, saved_units = 0;
+  std::int32_t query_tiles = 0;  // of tile_rows, in f32 of portable::plain_rows
+  std::int32_t chunks = 0, bands = 0, saved_units = 0;
   bool self = true;
   bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long
   KeptProbabilities kept;
@@ -62,8 +63,9 @@ inline LONGSTRIDE_HOST_DEVICE std::int32_t origin_of(std::int32_t n_q, std::int3
 }
 // Tiles of all classes of a head, numbered so that neighbours are of different classes. Queries of a class: at most
 // (n_q + step - 1) / step, and one entry before them.
-inline LONGSTRIDE_HOST_DEVICE std::int32_t query_tiles_of(std::int32_t n_q, std::int32_t step) {
-  return step * (((n_q + step - 1) / step + (step > 1 ? 1 : 0) + tile_rows - 1) / tile_rows);
+inline LONGSTRIDE_HOST_DEVICE std::int32_t query_tiles_of(std::int32_t n_q, std::int32_t step,
+                                                          std::int32_t rows = tile_rows) {
+  return step * (((n_q + step - 1) / step + (step > 1 ? 1 : 0) + rows - 1) / rows);
 }
 inline LONGSTRIDE_HOST_DEVICE std::int32_t key_tiles_of(std::int32_t n_k, std::int32_t step) {
   return step * (((n_k + step - 1) / step + tile_rows - 1) / tile_rows);
@@ -85,21 +87,11 @@ inline LONGSTRIDE_HOST_DEVICE std::int32_t bands_of(std::int32_t reach) {
   return (reach - 1 + 2 * (tile_rows - 1)) / tile_rows + 1;
 }
 
-// The kernels; T is __nv_bfloat16, __half or float. Products by tensor cores are for the 16-bit types and require
-// `aligned`; forward, dq and dkdv are in kernels/attention/portable.
+// The kernels; T is __nv_bfloat16, __half or float. forward, dq and dkdv are in kernels/attention/portable.
 template <class T>
 void biased_queries(const Call&, const Launch&);
 template <class T>
 void dtable(const PortableCall&, const Launch&);
-// The same for any type and alignment, in plain multiply-adds.
-template <class T>
-void plain_forward(const PortableCall&, const Launch&);
-template <class T>
-void plain_dq(const PortableCall&, const Launch&);
-template <class T>
-void plain_dkdv(const PortableCall&, const Launch&);
-template <class T>
-void plain_dtable(const PortableCall&, const Launch&);
 
 // Adds bias_sums and table_sums to the gradients that are given.
 void add_bias_sums(const Call&, float* dcontent_bias, float* dposition_bias, float* dspan, const Launch&);

@@ -70,29 +70,19 @@ bool takes_hopper(const DistanceScores& s, const Call& call) {
 
 template <class T>
 void run_forward(const DistanceScores& s, const Call& call, bool hopper, const Launch& launch) {
-  const PortableCall clamped(call, BoundsView(s.bounds));
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 2)
     if (hopper) return distance::sm90::forward<T>(call, launch);
-    if (call.aligned) return portable::forward<T>(clamped, launch);
-  }
-  distance::plain_forward<T>(clamped, launch);
+  portable::forward<T>(PortableCall(call, BoundsView(s.bounds)), launch);
 }
 
 template <class T>
 void run_backward(const DistanceScores& s, const Call& call, bool hopper, bool with_table, const Launch& launch) {
-  const PortableCall clamped(call, BoundsView(s.bounds));
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 2)
     if (hopper) return distance::sm90::backward<T>(call, launch);
-    if (call.aligned) {
-      portable::dq<T>(clamped, launch);
-      portable::dkdv<T>(clamped, launch);
-      if (with_table) distance::dtable<T>(clamped, launch);
-      return;
-    }
-  }
-  distance::plain_dq<T>(clamped, launch);
-  distance::plain_dkdv<T>(clamped, launch);
-  if (with_table) distance::plain_dtable<T>(clamped, launch);
+  const PortableCall clamped(call, BoundsView(s.bounds));
+  portable::dq<T>(clamped, launch);
+  portable::dkdv<T>(clamped, launch);
+  if (with_table) distance::dtable<T>(clamped, launch);
 }
 
 }  // namespace

@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_cons
     load_queries(call, call.content, p, p.tile, Tile<T, Key>{to.content}, call.size);
     load_queries(call, call.position, p, p.tile, Tile<T, Key>{to.position}, call.size);
     load_queries(call, call.dout, p, p.tile, Tile<T, Value>{to.dout}, call.value_size);
-    load_keys(call.k, p, p.tile - apart, Tile<T, Key>{to.k}, call.size);
-    load_keys(call.v, p, p.tile - apart, Tile<T, Value>{to.v}, call.value_size);
+    load_keys(call, call.k, p, p.tile - apart, Tile<T, Key>{to.k}, call.size);
+    load_keys(call, call.v, p, p.tile - apart, Tile<T, Value>{to.v}, call.value_size);
   };
   if (next.more()) {
     const Place p = next.place();
@@ -159,20 +159,82 @@ __global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_cons
       }
 }
 
+// dS of query i and the key m before it, 0 if it does not see that key.
+__device__ inline float score_gradient(const PortableCall& whole, const Head& head, std::int32_t i, std::int32_t m) {
+  const Call& call = whole.of;
+  const std::int32_t before = call.n_k - call.n_q + i, j = before - m * head.step;
+  const BoundsOfHead bounds = whole.bounds.of(head.sequence, head.head);
+  const float weight = head.ramp.weight(m * head.step);
+  if (m < head.reach.begin || m >= head.reach.end || j < head.first_key || weight == 0) return 0;
+  if (bounds.given() && (j < bounds.begin[i] || j >= bounds.end[i])) return 0;
+  const auto dot = [](const float* a, const float* b, int size) {
+    float sum = 0;
+    for (int d = 0; d < size; ++d) sum = fmaf(a[d], b[d], sum);
+    return sum;
+  };
+  const float score = dot(row_of<const float>(call.content, head, i), row_of<const float>(call.k, head, j), call.size) +
+                      dot(row_of<const float>(call.position, head, i), distance_row<float>(call, head, m), call.size);
+  const float dp = dot(row_of<const float>(call.dout, head, i), row_of<const float>(call.v, head, j), call.value_size);
+  const bool kept = call.kept.keeps(call.kept.row(head.sequence, head.head, i), j, call.kept.step_word());
+  const std::int64_t row = head.row(call, i);
+  return weight * expf(score * call.scale - call.lse[row]) * (dp * (kept ? call.keep_scale : 0.0f) - call.delta[row]);
+}
+
+// In f32: a warp has one m after another, and a lane every 32nd query that has it. The block writes the sums as the
+// rows of one band, and zeros as those of the other.
+__global__ __launch_bounds__(block_threads) void dtable_f32_kernel(const __grid_constant__ PortableCall whole) {
+  const Call& call = whole.of;
+  const auto band = static_cast<std::int32_t>(blockIdx.x), h = static_cast<std::int32_t>(blockIdx.y);
+  const auto chunk = static_cast<std::int32_t>(blockIdx.z);
+  const std::int32_t units = call.batch * call.query_tiles, per_chunk = (units + call.chunks - 1) / call.chunks;
+  const std::int64_t at = (static_cast<std::int64_t>(chunk) * call.heads + h) * call.bands + band;
+  for (std::int32_t x = this_warp(); x < band_rows; x += block_warps) {
+    float sum[portable::plain_vectors] = {};
+    for (std::int32_t unit = chunk * per_chunk; unit < min(units, (chunk + 1) * per_chunk) && x < tile_rows; ++unit) {
+      const Head head(call, unit / call.query_tiles, h);
+      const std::int32_t m = band_begin(head.origin, band) + x, begin = unit % call.query_tiles * portable::plain_rows;
+      const std::int32_t i = begin + this_lane();
+      const float own = i < call.n_q && m >= 0 ? score_gradient(whole, head, i, m) : 0.0f;
+      for (int lane = 0; lane < warp_threads; ++lane) {
+        const float ds = __shfl_sync(0xFFFFFFFFu, own, lane);
+        if (ds == 0) continue;
+        const float* const from = row_of<const float>(call.position, head, begin + lane);
+#pragma unroll
+        for (int e = 0; e < portable::plain_vectors; ++e) {
+          const int column = e * warp_threads + this_lane();
+          if (column < call.size) sum[e] = fmaf(ds, from[column], sum[e]);
+        }
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < portable::plain_vectors; ++e) {
+      const int column = e * warp_threads + this_lane();
+      if (column < call.size) call.table_sums[(at * band_rows + x) * call.size + column] = sum[e] * call.scale;
+    }
+  }
+}
+
+template <class Kernel>
+void run_dtable(Kernel kernel, const PortableCall& whole, std::size_t bytes, const Launch& launch) {
+  const Call& call = whole.of;
+  const dim3 blocks(static_cast<unsigned>(call.bands), static_cast<unsigned>(call.heads),
+                    static_cast<unsigned>(call.chunks));
+  allow_shared(kernel, bytes);
+  run("distance attention dtable", kernel, {blocks, block_threads, bytes}, launch, whole);
+}
+
 }  // namespace
 
 template <class T>
 void dtable(const PortableCall& whole, const Launch& launch) {
-  const Call& call = whole.of;
-  portable::with_head_sizes(call.size, call.value_size, [&](auto sizes) {
+  portable::with_head_sizes(whole.key_size, whole.value_size, [&](auto sizes) {
     constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
-    constexpr std::size_t bytes = sizeof(DtableShared<T, key, value>);
-    allow_shared(dtable_kernel<T, key, value>, bytes);
-    run("distance attention dtable", dtable_kernel<T, key, value>,
-        {dim3(static_cast<unsigned>(call.bands), static_cast<unsigned>(call.heads), static_cast<unsigned>(call.chunks)),
-         block_threads, bytes},
-        launch, whole);
+    run_dtable(dtable_kernel<T, key, value>, whole, sizeof(DtableShared<T, key, value>), launch);
   });
+}
+template <>
+void dtable<float>(const PortableCall& whole, const Launch& launch) {
+  run_dtable(dtable_f32_kernel, whole, 0, launch);
 }
 template void dtable<__nv_bfloat16>(const PortableCall&, const Launch&);
 template void dtable<__half>(const PortableCall&, const Launch&);

@@ -28,8 +28,9 @@ void ScratchPieces::take_queries(const DistanceScores& s, cpu::Carver& carver) {
   if (s.content_bias.given()) content = carver.take<std::byte>(bytes);
   if (s.position_bias.given()) position = carver.take<std::byte>(bytes);
   const auto n_q = static_cast<std::int32_t>(s.q.size(1));
-  query_tiles = query_tiles_of(n_q, 1);
-  for (const std::int32_t step : s.dilation) query_tiles = std::max(query_tiles, query_tiles_of(n_q, step));
+  const std::int32_t rows = s.q.dtype() == Dtype::f32 ? portable::plain_rows : tile_rows;
+  query_tiles = query_tiles_of(n_q, 1, rows);
+  for (const std::int32_t step : s.dilation) query_tiles = std::max(query_tiles, query_tiles_of(n_q, step, rows));
 }
 
 void ScratchPieces::take_table_sums(const DistanceScores& s, cpu::Carver& carver) {

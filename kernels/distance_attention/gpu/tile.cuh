@@ -27,27 +27,29 @@ __device__ inline int fragment_column(int j, int e) { return 8 * j + this_lane()
 
 // Loads 64 rows; row(r) is the address of row r, or null for zeros.
 template <class T, int Columns, class F>
-__device__ inline void load_rows(Tile<T, Columns> tile, int size, const void* any, F&& row) {
+__device__ inline void load_rows(Tile<T, Columns> tile, int size, const void* any, bool aligned, F&& row) {
   constexpr int chunks = Columns / 8;
 #pragma unroll
   for (int i = 0; i < tile_rows * chunks / block_threads; ++i) {
     const int x = i * block_threads + this_thread(), r = x / chunks, column = x % chunks * 8;
     const T* from = row(r);
     const bool valid = from != nullptr && column < size;
-    copy_async_16(tile.chunk(r, x % chunks), valid ? static_cast<const void*>(from + column) : any, valid);
+    portable::load_chunk(tile.chunk(r, x % chunks), valid ? from + column : static_cast<const T*>(any),
+                         valid ? size - column : 0, aligned);
   }
 }
 template <class T, int Columns>
 __device__ inline void load_queries(const Call& call, const HeadMatrix& m, const Place& p, std::int32_t t,
                                     Tile<T, Columns> tile, int size) {
-  load_rows(tile, size, m.data, [&](int r) -> const T* {
+  load_rows(tile, size, m.data, call.aligned, [&](int r) -> const T* {
     const std::int32_t entry = p.first_query(t) + r;
     return p.is_query(entry) ? row_of<const T>(m, p.head, p.query(call, entry)) : nullptr;
   });
 }
 template <class T, int Columns>
-__device__ inline void load_keys(const HeadMatrix& m, const Place& p, std::int32_t s, Tile<T, Columns> tile, int size) {
-  load_rows(tile, size, m.data, [&](int r) -> const T* {
+__device__ inline void load_keys(const Call& call, const HeadMatrix& m, const Place& p, std::int32_t s,
+                                 Tile<T, Columns> tile, int size) {
+  load_rows(tile, size, m.data, call.aligned, [&](int r) -> const T* {
     const std::int32_t entry = s * tile_rows + r;
     return entry < p.in.entries ? row_of<const T>(m, p.head, p.in.position(entry)) : nullptr;
   });
@@ -68,7 +70,7 @@ struct Window {
     const T* const table = static_cast<const T*>(call.table) + head.head * call.table_head;
     const std::int32_t own = (call.distances - 1 + head.step - 1) / head.step;
     const std::int32_t begin = first - (tile_rows - 1) + n * tile_rows;
-    load_rows(piece(n), call.size, table, [&](int r) -> const T* {
+    load_rows(piece(n), call.size, table, call.aligned, [&](int r) -> const T* {
       const std::int32_t m = max(begin + r, 0);  // pairs with m < 0 are masked
       return table + (m >= own ? call.distances - 1 : m * head.step) * call.table_row;
     });
