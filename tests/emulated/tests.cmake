@@ -1,5 +1,5 @@
-# Attention's kernels for Hopper and for other GPUs, with and without a distance term, products by panels, and the
-# embedding's, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
+# Attention's kernels for Hopper and for other GPUs, with and without a distance term, decoding, products by panels, and
+# the embedding's, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
 # Not next to the real ones, which define the same functions.
 if(NOT LONGSTRIDE_CUDA)
   set(attention ${PROJECT_SOURCE_DIR}/kernels/attention)
@@ -7,7 +7,8 @@ if(NOT LONGSTRIDE_CUDA)
   file(GLOB emulated CONFIGURE_DEPENDS ${attention}/sm90/*.cpp ${attention}/sm90/*/*.cpp ${attention}/sm90/*/*.cu
     ${attention}/portable/*.cpp ${attention}/portable/*.cu ${distance}/gpu/*.cu ${distance}/sm90/*.cpp
     ${distance}/sm90/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
-  list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu
+  list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu ${attention}/decode/decode_cuda.cu
+    ${distance}/decode/distance_decode_cuda.cu
     ${distance}/gpu/distance_attention_cuda.cpp ${PROJECT_SOURCE_DIR}/kernels/base/add_partials_cuda.cu
     ${PROJECT_SOURCE_DIR}/kernels/embedding/embedding_cuda.cu ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_gelu_sm90.cu
     ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_panels_sm90.cu)

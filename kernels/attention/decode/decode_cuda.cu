@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/attention/decode/decode_geometry.h"
+#include "kernels/attention/decode/running_softmax.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"
 
@@ -9,26 +10,12 @@ namespace longstride::kernels::cuda {
 namespace {
 
 constexpr int warps = 8, threads = 32 * warps;
-constexpr int most_dims = 4;  // elements of a row per lane: sizes up to 128
 
 // As many heads as fit into a kernel's parameters.
 struct DecodeHeads {
   static constexpr int most = 8;
   std::int32_t first = 0, n = 0;
   HeadGeometry head[most];
-};
-
-template <class T>
-struct StridedRows {
-  T* data;
-  std::int64_t batch, row, head;  // strides
-  int size;
-
-  explicit StridedRows(const Tensor& v)
-      : data(v.as<T>()), batch(v.stride(0)), row(v.stride(1)), head(v.stride(2)), size(static_cast<int>(v.size(3))) {}
-  __device__ T* at(std::int64_t b, std::int64_t r, std::int64_t h) const {
-    return data + b * batch + r * row + h * head;
-  }
 };
 
 template <class T>
@@ -40,10 +27,6 @@ struct CacheRows {
   explicit CacheRows(const Tensor& v) : data(v.as<T>()), rows(v.size(1)), size(static_cast<int>(v.size(2))) {}
   __device__ T* at(std::int64_t b, std::int64_t row) const { return data + (b * rows + row) * size; }
 };
-
-__device__ __forceinline__ std::int64_t either(std::int64_t host, const std::int64_t* device) {
-  return device != nullptr ? *device : host;
-}
 
 template <class T>
 __global__ void __launch_bounds__(threads)
@@ -75,60 +58,36 @@ __global__ void __launch_bounds__(threads)
                 const CacheRows<const T> values, const StridedRows<T> o, float* lse, std::int64_t all_heads,
                 std::int64_t position_at_host, const std::int64_t* position_at, float scale) {
   constexpr int at_once = 4;
-  __shared__ float of_warp[warps][32 * most_dims + 2];
   const HeadGeometry& head = heads.head[blockIdx.x];
   const std::int64_t h = heads.first + blockIdx.x, batch = blockIdx.y;
   const auto position = static_cast<std::int32_t>(either(position_at_host, position_at));
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  float query[most_dims] = {}, sum[most_dims] = {}, top = -INFINITY, total = 0;
-  for (int e = 0; e < most_dims; ++e)
+  float query[decode_dims] = {};
+  RunningSoftmax result;
+  for (int e = 0; e < decode_dims; ++e)
     if (e * 32 + lane < q.size) query[e] = scale * to_float(q.at(batch, 0, h)[e * 32 + lane]);
   for (int p = 0; p < head.part_count; ++p) {
     const KeyRows rows = key_rows_of(head, p, heads.n, position);
     for (std::int32_t t = warp * at_once; t < rows.count(); t += warps * at_once) {
       std::int64_t row[at_once];
-      float score[at_once], most = top;
+      float score[at_once], most = result.top;
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
         row[i] = t + i < rows.count() ? rows.row(t + i) : -1;
         float dot = 0;
-        for (int e = 0; e < most_dims; ++e)
+        for (int e = 0; e < decode_dims; ++e)
           if (row[i] >= 0 && e * 32 + lane < q.size) dot += query[e] * to_float(keys.at(batch, row[i])[e * 32 + lane]);
         score[i] = row[i] >= 0 ? warp_sum(dot) : -INFINITY;
         most = fmaxf(most, score[i]);
       }
-      const float shrink = expf(top - most);  // 0 at first
-      top = most;
-      total *= shrink;
-      for (int e = 0; e < most_dims; ++e) sum[e] *= shrink;
+      result.rise(most);
 #pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const float weight = expf(score[i] - top);
-        total += weight;
-        for (int e = 0; e < most_dims; ++e)
-          if (row[i] >= 0 && e * 32 + lane < values.size)
-            sum[e] += weight * to_float(values.at(batch, row[i])[e * 32 + lane]);
-      }
+      for (int i = 0; i < at_once; ++i)
+        if (row[i] >= 0) result.add(expf(score[i] - result.top), values.at(batch, row[i]), values.size);
     }
   }
-  for (int e = 0; e < most_dims; ++e) of_warp[warp][e * 32 + lane] = sum[e];
-  if (lane == 0) {
-    of_warp[warp][32 * most_dims] = top;
-    of_warp[warp][32 * most_dims + 1] = total;
-  }
-  __syncthreads();
-  for (int w = 0; w < warps; ++w) top = fmaxf(top, of_warp[w][32 * most_dims]);
-  total = 0;
-  for (int w = 0; w < warps; ++w)
-    if (of_warp[w][32 * most_dims + 1] > 0)
-      total += expf(of_warp[w][32 * most_dims] - top) * of_warp[w][32 * most_dims + 1];
-  if (lse != nullptr && threadIdx.x == 0) lse[batch * all_heads + h] = total > 0 ? top + logf(total) : -INFINITY;
-  for (int d = static_cast<int>(threadIdx.x); d < o.size; d += threads) {
-    float out = 0;
-    for (int w = 0; w < warps; ++w)
-      if (of_warp[w][32 * most_dims + 1] > 0) out += expf(of_warp[w][32 * most_dims] - top) * of_warp[w][d];
-    o.at(batch, 0, h)[d] = from_float<T>(total > 0 ? out / total : 0.0f);  // nothing to attend to: 0
-  }
+  const float of_all = merge_warps<warps>(result, o.at(batch, 0, h), o.size);
+  if (lse != nullptr && threadIdx.x == 0) lse[batch * all_heads + h] = of_all;
 }
 
 template <class F>
@@ -144,7 +103,7 @@ void each_heads(const DecodePlan& plan, F&& f) {
 }
 
 void check_sizes(const Tensor& v) {
-  if (v.size(3) > 32 * most_dims) throw std::logic_error("decoding heads of more than 128");
+  if (v.size(3) > 32 * decode_dims) throw std::logic_error("decoding heads of more than 128");
 }
 
 }  // namespace

@@ -28,10 +28,12 @@
 // Counted in entries of the row set, every query row therefore has one interval, whose ends never decrease from row to
 // row: tiles follow from the first and last row of a tile, and a partial tile is masked by two comparisons.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -106,6 +108,22 @@ struct TileShape {
 // Most parts of a pass: a window, and in both directions summary rows and the column of summary_inclusive behind it and
 // ahead of it.
 inline constexpr int most_parts_of_pass = 5;
+
+// A pass, or some of its parts, as kernels receive it: by value.
+template <int MostParts>
+struct PassArgs {
+  static constexpr int most_parts = MostParts;
+  RowSet queries;  // residue class 0
+  std::int32_t classes = 0, parts = 0;
+  Part part[most_parts];
+
+  PassArgs() = default;
+  PassArgs(const RowSet& rows, std::int32_t of_classes, std::span<const Part> of_parts)
+      : queries(rows), classes(of_classes), parts(static_cast<std::int32_t>(of_parts.size())) {
+    if (parts > most_parts) throw std::logic_error("a pass of more parts than a kernel takes");
+    std::copy(of_parts.begin(), of_parts.end(), part);
+  }
+};
 
 struct AttentionPlan {
   std::int32_t n = 0, queries = 0;  // rows of keys and of queries; query row i has position i

@@ -20,10 +20,8 @@ inline constexpr int plain_rows = 32, plain_vectors = most_columns / 32;
 
 // A pass (dkdv: one part of a pass) of some heads, passed to kernels by value. Tiles follow from it by closed form
 // (tile_span.h); nothing is copied to the device.
-struct PassArgs {
-  RowSet queries;  // those of class 0
-  std::int32_t classes = 0, parts = 0;
-  Part part[most_parts_of_pass];
+struct PortablePass : PassArgs<most_parts_of_pass> {
+  using PassArgs::PassArgs;
   bool adds = false;  // to the results of earlier launches
 };
 struct PassGroup {
@@ -31,7 +29,7 @@ struct PassGroup {
   std::int32_t heads = 0, passes = 0;
   std::int16_t head[most_heads] = {};
   std::uint8_t pass_of[most_heads] = {};  // index of the pass that head[i] has
-  PassArgs pass[most_passes];
+  PortablePass pass[most_passes];
 };
 
 // The rows of a (batch, n, heads, size) view.

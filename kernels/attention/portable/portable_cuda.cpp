@@ -1,6 +1,7 @@
 // Turns a plan's passes and parts into launches.
 #include <algorithm>
 #include <initializer_list>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -44,16 +45,10 @@ HeadLaunch numbered_part(const AttentionPlan& plan, std::int64_t head, std::int3
   return {};
 }
 
-PassArgs pass_of(const AttentionPlan& plan, const HeadLaunch& numbered) {
-  PassArgs pass;
-  pass.queries = numbered.pass->queries;
-  pass.classes = numbered.pass->classes;
-  pass.parts = numbered.parts;
+PortablePass pass_of(const AttentionPlan& plan, const HeadLaunch& numbered) {
+  const auto first = plan.parts.begin() + numbered.first_part;
+  PortablePass pass(numbered.pass->queries, numbered.pass->classes, std::span(first, first + numbered.parts));
   pass.adds = numbered.adds;
-  if (numbered.parts > most_parts_of_pass)
-    throw std::logic_error("a pass of " + std::to_string(numbered.parts) + " parts");
-  for (std::int32_t p = 0; p < numbered.parts; ++p)
-    pass.part[p] = plan.parts[static_cast<std::size_t>(numbered.first_part + p)];
   if (numbered.joined) pass.part[0] = joined(pass.part[0], plan.parts_of(*numbered.pass)[0]);
   return pass;
 }

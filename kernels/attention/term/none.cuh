@@ -28,7 +28,7 @@ struct NoTerm {
   };
 
   const Call& call;
-  const PassArgs& pass;
+  const PortablePass& pass;
   std::int32_t residue;
   WorkUnit unit;
   RowSet queries;
@@ -46,7 +46,7 @@ struct NoTerm {
   static dim3 grid(const Call& call, Side side, std::int32_t rows) {  // large enough for the head with the most tiles
     std::int32_t most = 0;
     for (std::int32_t j = 0; j < call.group.passes; ++j) {
-      const PassArgs& pass = call.group.pass[j];
+      const PortablePass& pass = call.group.pass[j];
       const std::int32_t length = side == Side::queries ? pass.queries.length : pass.part[0].keys.length;
       most = std::max(most, pass.classes * tiles_in(length, rows));
     }

@@ -2,6 +2,7 @@
 // warps are merged in order.
 #include <algorithm>
 
+#include "kernels/attention/decode/running_softmax.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"
 #include "kernels/distance_attention/decode/distance_decode.h"
@@ -11,21 +12,7 @@ namespace longstride::kernels::cuda {
 namespace {
 
 constexpr int warps = 16, threads = 32 * warps;
-constexpr int most_dims = 4;  // elements of a row per lane: sizes up to 128
 constexpr int most_heads = 128;
-
-template <class T>
-struct StridedRows {
-  T* data;
-  std::int64_t batch, row, head;  // strides
-  int size;
-
-  explicit StridedRows(const Tensor& v)
-      : data(v.as<T>()), batch(v.stride(0)), row(v.stride(1)), head(v.stride(2)), size(static_cast<int>(v.size(3))) {}
-  __device__ T* at(std::int64_t b, std::int64_t r, std::int64_t h) const {
-    return data + b * batch + r * row + h * head;
-  }
-};
 
 template <class T>
 struct Cache {
@@ -76,10 +63,6 @@ struct Term {
         scale(static_cast<float>(a.scale)) {}
 };
 
-__device__ __forceinline__ std::int64_t either(std::int64_t host, const std::int64_t* device) {
-  return device != nullptr ? *device : host;
-}
-
 template <class T>
 __global__ void __launch_bounds__(threads)
     append_rows(const Rings rings, const StridedRows<const T> k, const StridedRows<const T> v, const Cache<T> cache,
@@ -96,15 +79,15 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// A query with its biases, scaled, `most_dims` elements per lane.
+// A query with its biases, scaled, `decode_dims` elements per lane.
 template <class T>
 struct BiasedQuery {
-  float content[most_dims] = {}, position[most_dims] = {};
+  float content[decode_dims] = {}, position[decode_dims] = {};
 
   __device__ BiasedQuery(const T* q, int size, std::int64_t head, const Term<T>& term) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int e = 0; e < most_dims; ++e) {
+    for (int e = 0; e < decode_dims; ++e) {
       const int d = e * 32 + lane;
       if (d >= size) continue;
       const float x = to_float(q[d]);
@@ -117,7 +100,7 @@ struct BiasedQuery {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     float sum = 0;
 #pragma unroll
-    for (int e = 0; e < most_dims; ++e) {
+    for (int e = 0; e < decode_dims; ++e) {
       const int d = e * 32 + lane;
       if (d >= size) continue;
       sum += content[e] * to_float(key[d]);
@@ -126,51 +109,6 @@ struct BiasedQuery {
     return sum;
   }
 };
-
-// An online softmax, of which every lane has `most_dims` elements.
-struct Running {
-  float sum[most_dims] = {}, top = -INFINITY, total = 0;
-
-  __device__ __forceinline__ void rise(float most) {
-    const float shrink = top == most ? 1.0f : expf(top - most);  // also while both are -infinity
-    top = most;
-    total *= shrink;
-#pragma unroll
-    for (int e = 0; e < most_dims; ++e) sum[e] *= shrink;
-  }
-  template <class T>
-  __device__ __forceinline__ void add(float weight, const T* value, int size) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    total += weight;
-#pragma unroll
-    for (int e = 0; e < most_dims; ++e)
-      if (e * 32 + lane < size) sum[e] += weight * to_float(value[e * 32 + lane]);
-  }
-};
-
-// Merges the warps' results, in order, and writes o.
-template <class T>
-__device__ void merge(const Running& mine, T* o, int size) {
-  __shared__ float of_warp[warps][32 * most_dims + 2];
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  for (int e = 0; e < most_dims; ++e) of_warp[warp][e * 32 + lane] = mine.sum[e];
-  if (lane == 0) {
-    of_warp[warp][32 * most_dims] = mine.top;
-    of_warp[warp][32 * most_dims + 1] = mine.total;
-  }
-  __syncthreads();
-  float top = -INFINITY, total = 0;
-  for (int w = 0; w < warps; ++w) top = fmaxf(top, of_warp[w][32 * most_dims]);
-  for (int w = 0; w < warps; ++w)
-    if (of_warp[w][32 * most_dims + 1] > 0)
-      total += expf(of_warp[w][32 * most_dims] - top) * of_warp[w][32 * most_dims + 1];
-  for (int d = static_cast<int>(threadIdx.x); d < size; d += threads) {
-    float out = 0;
-    for (int w = 0; w < warps; ++w)
-      if (of_warp[w][32 * most_dims + 1] > 0) out += expf(of_warp[w][32 * most_dims] - top) * of_warp[w][d];
-    o[d] = from_float<T>(total > 0 ? out / total : 0.0f);  // nothing to attend to: 0
-  }
-}
 
 template <class T>
 __global__ void __launch_bounds__(threads)
@@ -191,7 +129,7 @@ __global__ void __launch_bounds__(threads)
   const T* const values = cache.values + (batch * cache.rows + ring.first_row) * cache.value_size;
   const T* const table = term.table != nullptr ? term.table + h * term.table_head : nullptr;
   const BiasedQuery<T> query(q.at(batch, 0, h), q.size, h, term);
-  Running result;
+  RunningSoftmax result;
   for (std::int32_t m = in.begin + static_cast<std::int32_t>(threadIdx.x) / 32 * at_once; m < in.end;
        m += warps * at_once) {
     std::int32_t row[at_once];
@@ -216,7 +154,7 @@ __global__ void __launch_bounds__(threads)
         result.add(weight[i] * expf(score[i] - result.top),
                    values + static_cast<std::int64_t>(row[i]) * cache.value_size, cache.value_size);
   }
-  merge(result, o.at(batch, 0, h), o.size);
+  merge_warps<warps>(result, o.at(batch, 0, h), o.size);
 }
 
 }  // namespace

@@ -7,13 +7,7 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-struct PassGeometry {
-  static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
-  RowSet queries;                       // class 0
-  std::int32_t classes = 0;
-  std::int32_t parts = 0;
-  Part part[most_parts];
-};
+using PassGeometry = PassArgs<3>;  // own block, summary rows, and the column of summary_inclusive
 
 // True if every tile of 64 or of 128 summary rows is one box (row_maps.h), as tiles in natural order and of residue
 // classes always are. Tiles are no boxes if their run neither divides a tile nor is a multiple of one, nor if the last
@@ -54,11 +48,7 @@ inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
       const Pass& pass = plan.passes[static_cast<std::size_t>(h.first_pass + number)];
       if (p == Geometry::most_passes || pass.parts > PassGeometry::most_parts) return false;
       index[out.passes++] = h.first_pass + number;
-      out.pass[p].queries = pass.queries;
-      out.pass[p].classes = pass.classes;
-      out.pass[p].parts = pass.parts;
-      for (std::int32_t i = 0; i < pass.parts; ++i)
-        out.pass[p].part[i] = plan.parts_of(pass)[static_cast<std::size_t>(i)];
+      out.pass[p] = {pass.queries, pass.classes, plan.parts_of(pass)};
     }
     out.pass_of[head] = static_cast<std::uint8_t>(p);
   }
