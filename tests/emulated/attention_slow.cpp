@@ -12,7 +12,7 @@ class EmulatedKernelsOften : public ::testing::TestWithParam<EmulatedShape> {};
 
 TEST_P(EmulatedKernelsOften, GiveTheSameBitsInManyOrders) {
   std::vector<EmulatedRun> runs;
-  for (int seed = 0; seed <= 12; ++seed) runs.push_back({1 + seed % 7, static_cast<std::uint64_t>(seed)});
+  for (int seed = 0; seed < 6; ++seed) runs.push_back({1 + seed, static_cast<std::uint64_t>(seed)});
   expect_right_in_every_run(GetParam(), runs);
 }
 
