@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/support/distance_toys.h"
+#include "tests/support/mixed_toys.h"
 
 namespace longstride::test::documents_test {
 namespace {
@@ -193,6 +193,13 @@ TEST(SeparateDocuments, RecomputeGivesTheSameBitsInThePlannedMemory) {
   }
 }
 
+std::vector<NamedConfig<DecoderConfig>> remembering() {
+  std::vector<NamedConfig<DecoderConfig>> out = by_distance();
+  std::erase_if(out, [](const auto& toy) { return !toy.config.remembers(); });
+  for (const auto& toy : Toys<MixedToy>::configs()) out.push_back({toy.name, toy.config});
+  return apart(out);
+}
+
 // The losses of a stream of segments that are `first` and then `segment` long.
 std::vector<double> losses_of_stream(ToyModel<double>& toy, const std::vector<std::uint8_t>& tokens, std::int64_t first,
                                      std::int64_t segment) {
@@ -214,8 +221,7 @@ std::vector<std::int64_t> ends_in_stream(std::int64_t segment) {
 }
 
 TEST(SeparateDocuments, OfAStreamAreScoredAsEachIsAlone) {
-  for (const auto& [name, config] : toys_of_documents()) {
-    if (!config.remembers()) continue;
+  for (const auto& [name, config] : remembering()) {
     ToyModel<double> toy(config);
     toy.randomise();
     const std::int64_t n = config.context;
@@ -236,8 +242,7 @@ TEST(SeparateDocuments, OfAStreamAreScoredAsEachIsAlone) {
 // Rows that are compressed from two documents are among them.
 TEST(SeparateDocuments, AChangedByteOfAStreamLeavesEveryBitOfOtherDocuments) {
   const std::vector<std::int64_t> ends = {0, 4, 31, 50, 120};
-  for (const auto& [name, config] : toys_of_documents()) {
-    if (!config.remembers()) continue;
+  for (const auto& [name, config] : remembering()) {
     ToyModel<double> toy(config);
     toy.randomise();
     toy.set_documents(ends);
@@ -257,8 +262,7 @@ TEST(SeparateDocuments, AChangedByteOfAStreamLeavesEveryBitOfOtherDocuments) {
 
 // With what a row remembers, which gets no gradient.
 TEST(SeparateDocuments, GradientsBehindAMemoryEqualFiniteDifferences) {
-  for (const auto& [name, config] : toys_of_documents()) {
-    if (!config.remembers()) continue;
+  for (const auto& [name, config] : remembering()) {
     ToyModel<double> toy(config);
     toy.randomise();
     toy.set_documents({0, 20, 34, 100});
