@@ -38,7 +38,7 @@ class Embedded {
     embedding(args(y), {});
     return y;
   }
-  // Of all tables, which begin with whole numbers.
+  // Those of all tables, which begin with whole numbers.
   std::vector<float> gradients(void (*backward)(const EmbeddingBackwardArgs&, const Launch&)) {
     std::vector<float> dy, all;
     for (std::size_t i = 0; i < tokens_.size() * static_cast<std::size_t>(shape_.width); ++i)
