@@ -91,6 +91,8 @@ void write_groups(const Batch& batch, std::int64_t row, std::span<const std::int
   auto* groups = batch.groups.as<std::int32_t>() + row * seq;
   std::int32_t group = 0;
   auto next = std::upper_bound(boundaries.begin(), boundaries.end(), offset);
+  if (batch.starts.given() && next != boundaries.begin() && *(next - 1) == offset)
+    batch.starts.as<std::uint8_t>()[row] = 1;
   for (std::int64_t i = 0; i < count;) {
     const std::int64_t end = next == boundaries.end() ? count : std::min(*next - offset, count);
     std::fill(groups + i, groups + end, group);

@@ -27,7 +27,8 @@ struct Batch {
   // (rows, seq) i32, never decreasing along a row: the number of the position's document in its row. The first position
   // of a document reads the start vector.
   Tensor groups = {};
-  Tensor starts = {};  // (rows) u8: 1 where the row does not continue that of the step before; absent: everywhere
+  // (rows) u8: 1 where the row does not continue that of the step before, or not its document; absent: everywhere
+  Tensor starts = {};
 
   std::int64_t rows() const { return tokens.size(0); }
   const Tensor& predicted() const { return targets.given() ? targets : tokens; }
@@ -77,7 +78,7 @@ class BatchLayout {
 void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, std::uint8_t before, bool starts);
 // The groups of row `row`, if the batch has them, whose first `count` positions are at `offset` and later of a text
 // with documents between successive `boundaries`, which rise from 0 and may repeat; without any, it is one document.
-// Positions from `count` on are padding, a group of their own.
+// Positions from `count` on are padding, a group of their own. A row that begins with a document starts.
 void write_groups(const Batch& batch, std::int64_t row, std::span<const std::int64_t> boundaries, std::int64_t offset,
                   std::int64_t count);
 

@@ -20,6 +20,7 @@ struct MixerForm {
   std::int64_t segment = 0;  // positions of the model's context
   bool output_bias = true;   // in the output projection: side by side, only the first mixer has one
   std::string prefix;        // before the names of what its layers share
+  bool documents = false;    // rows have documents that do not see one another
 };
 
 // The recipe around a mixer's settings, for their check.

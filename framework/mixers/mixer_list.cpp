@@ -103,15 +103,15 @@ void check_training_of_mixers(SettingsChecker& check, const std::vector<MixerEnt
 }
 
 MixerCycle::MixerCycle(const std::vector<MixerEntry>& entries, const BlockForm& form, std::int64_t segment,
-                       ParameterSet& parameters, StateSet& states) {
+                       bool documents, ParameterSet& parameters, StateSet& states) {
   for (const MixerEntry& entry : entries) {
     entries_.push_back({length_, entry.layers, {}});
     length_ += entry.layers;
   }
   for_each_item(entries, [&](std::size_t e, std::size_t i) {
-    const MixerItem& item = entries[e].beside[i];
-    auto& family = entries_[e].families.emplace_back(
-        item.config().make(form_of(entries, e, i, form, segment), parameters, states));
+    MixerForm own = form_of(entries, e, i, form, segment);
+    own.documents = documents;
+    auto& family = entries_[e].families.emplace_back(entries[e].beside[i].config().make(own, parameters, states));
     for (const std::string& name : family->auxiliary_losses())
       if (std::find(losses_.begin(), losses_.end(), name) == losses_.end()) losses_.push_back(name);
   });

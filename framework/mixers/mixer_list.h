@@ -45,7 +45,7 @@ void check_training_of_mixers(SettingsChecker& check, const std::vector<MixerEnt
 // The families of all entries, as one for all layers of a model.
 class MixerCycle final : public MixerFamily {
  public:
-  MixerCycle(const std::vector<MixerEntry>& entries, const BlockForm& form, std::int64_t segment,
+  MixerCycle(const std::vector<MixerEntry>& entries, const BlockForm& form, std::int64_t segment, bool documents,
              ParameterSet& parameters, StateSet& states);
 
   std::shared_ptr<const Mixer> layer(ParameterSet& parameters, StateSet& states,

@@ -8,15 +8,15 @@ namespace {
 
 class Reader {
  public:
-  Reader(const Model& model, const Objective& objective, const std::vector<std::uint8_t>& windows)
+  Reader(const Model& model, const Objective& objective, const ShownText& text)
       : model_(model),
         objective_(objective),
-        windows_(windows),
+        text_(text),
         layout_(model.fields(), 1, model.context()),
         block_(layout_.bytes()),
         batch_(layout_.at(block_.data())) {}
 
-  std::int64_t count() const { return std::ssize(windows_) / model_.context(); }
+  std::int64_t count() const { return std::ssize(text_.windows) / model_.context(); }
 
   // A planning context needs but one window before the one shown.
   void read(Context& ctx, const std::vector<std::int64_t>& queries, const MixesPositions::AttentionVisitor& visit,
@@ -41,13 +41,15 @@ class Reader {
 
  private:
   void fill(std::int64_t window) {
-    const std::uint8_t* bytes = windows_.data() + window * model_.context();
+    const std::int64_t first = window * model_.context();
+    const std::uint8_t* bytes = text_.windows.data() + first;
     objective_.write(batch_, 0, {bytes, window > 0 ? bytes[-1] : std::uint8_t{0}, window == 0}, {0, window});
+    write_groups(batch_, 0, text_.documents, text_.offset + first, model_.context());
   }
 
   const Model& model_;
   const Objective& objective_;
-  const std::vector<std::uint8_t>& windows_;
+  const ShownText& text_;
   BatchLayout layout_;
   std::vector<std::byte> block_;
   Batch batch_;
@@ -63,12 +65,12 @@ std::int64_t windows_that_matter(const Model& model) {
   return look_back(*mixes).before_segment / model.context() + 1;
 }
 
-void show_attention(const Model& model, const Objective& objective, const std::vector<std::uint8_t>& windows,
+void show_attention(const Model& model, const Objective& objective, const ShownText& text,
                     const std::vector<std::int64_t>& queries, const MixesPositions::AttentionVisitor& visit,
                     const std::function<void(std::int64_t)>& read) {
-  Reader reader(model, objective, windows);
-  LONGSTRIDE_CHECK(reader.count() > 0 && std::ssize(windows) % model.context() == 0, "{} bytes for windows of {}",
-                   windows.size(), model.context());
+  Reader reader(model, objective, text);
+  LONGSTRIDE_CHECK(reader.count() > 0 && std::ssize(text.windows) % model.context() == 0, "{} bytes for windows of {}",
+                   text.windows.size(), model.context());
   Arena counting;
   Context ctx;
   ctx.arena = &counting;

@@ -14,9 +14,15 @@ namespace longstride {
 // the figures of an evaluation that has read the text from its beginning. None without states.
 std::int64_t windows_that_matter(const Model& model);
 
-// Reads windows of the model's context, the last of which is shown; a stream starts with the first. On the CPU, in
-// memory of its own. `read`, if given, is called with the number of windows read so far.
-void show_attention(const Model& model, const Objective& objective, const std::vector<std::uint8_t>& windows,
+struct ShownText {
+  std::vector<std::uint8_t> windows;         // each as long as the model's context, one after another
+  std::vector<std::int64_t> documents = {};  // where documents end, if the model reads them (write_groups)
+  std::int64_t offset = 0;                   // position in that text of the first window
+};
+
+// Reads windows, the last of which is shown; a stream starts with the first. On the CPU, in memory of its own. `read`,
+// if given, is called with the number of windows read so far.
+void show_attention(const Model& model, const Objective& objective, const ShownText& text,
                     const std::vector<std::int64_t>& queries, const MixesPositions::AttentionVisitor& visit,
                     const std::function<void(std::int64_t)>& read = {});
 

@@ -27,6 +27,7 @@ DistanceFastPath fast_path_of(const DistanceScores& scores, std::int64_t value_s
   for (const std::int64_t size : {scores.q.size(3), value_size})
     if (!is_fast_size(size)) return size_of_head(size);
   if (scores.dropout.p > 0) return {DistanceSlowness::dropout};
+  if (scores.bounds.given()) return {DistanceSlowness::bounds};
   const std::int64_t n_q = scores.q.size(1), n_k = scores.k.size(1);
   for (std::int64_t h = 0; h < scores.q.size(2); ++h) {
     const std::int64_t dilation = scores.dilation.empty() ? 1 : scores.dilation[static_cast<std::size_t>(h)],
@@ -39,7 +40,7 @@ DistanceFastPath fast_path_of(const DistanceScores& scores, std::int64_t value_s
 }
 
 bool hopper_takes(const DistanceScores& scores, std::int64_t value_size) {
-  return scores.path == DistancePath::automatic && !scores.bounds.given() && bytes_of(scores.q.dtype()) == 2 &&
+  return scores.path == DistancePath::automatic && bytes_of(scores.q.dtype()) == 2 &&
          fast_path_of(scores, value_size).slowness == DistanceSlowness::none;
 }
 

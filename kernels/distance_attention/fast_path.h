@@ -11,6 +11,7 @@ enum class DistanceSlowness : std::uint8_t {
   none,
   head_size,  // no multiple of 8 from 40 to 64
   dropout,    // applied to probabilities
+  bounds,     // that clamp the keys of a query, as documents do
   dilation,   // that does not divide the numbers of queries and keys
   table       // whose last row stands for several distances
 };

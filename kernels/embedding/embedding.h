@@ -24,7 +24,7 @@ struct EmbeddingArgs {
   int tables = 0;
   double scale = 1;        // factor of the token's row and of the start vector
   Tensor starts = {};      // (batch) u8; if given, slot t takes tokens[t], except slot 0 of a row that starts (not 0)
-  Tensor begin = {};       // (batch, seq) i32: position of the first slot of each slot's document; excludes starts
+  Tensor begin = {};       // (batch, seq) i32: position of the first slot of each slot's document
   bool restart = false;    // positions for the tables count from begin
   std::int64_t first = 0;  // position of slot 0; when not 0, slot t takes tokens[t] instead of tokens[t - 1]
   const std::int64_t* first_at = nullptr;  // GPU, forward: if given, `first` is read from it and slot t takes tokens[t]
@@ -49,14 +49,17 @@ namespace cuda {
 
 // How the backward pass is split, depending only on the sizes. The slots are sorted by token, one chunk of slots at a
 // time. The slots of one token are summed in pieces, and those of one row of a position table in chunks, each into its
-// own row of the workspace.
+// own row of the workspace. Where positions restart, slots are sorted by `most_ids` rows of a position table at a time.
 struct EmbeddingSplit {
-  static constexpr std::int64_t token_chunks(std::int64_t slots) {
+  static constexpr std::int64_t order_chunks(std::int64_t slots) {
     return std::clamp<std::int64_t>(slots / 1024, 1, 128);
   }
   static constexpr std::int64_t piece = 128;  // slots
-  static constexpr std::int64_t most_pieces(std::int64_t slots, std::int64_t vocabulary) {
-    return slots / piece + vocabulary;
+  static constexpr std::int64_t most_pieces(std::int64_t slots, std::int64_t rows) { return slots / piece + rows; }
+  // The pieces' sums and then, as integers, the sorted slots, the rows' counts in every chunk, and where each row's
+  // slots and pieces begin.
+  static constexpr std::int64_t sorted(std::int64_t slots, std::int64_t rows, std::int64_t width) {
+    return most_pieces(slots, rows) * width + slots + order_chunks(slots) * rows + 2 * (rows + 1);
   }
   // Enough for a thousand blocks if each then has at least 64 slots.
   static constexpr std::int64_t row_chunks(std::int64_t slots, std::int64_t size) {
@@ -64,16 +67,15 @@ struct EmbeddingSplit {
   }
 };
 
-// The token table and the position tables use the workspace in turn. For the token table it holds the pieces' sums and
-// then, as integers, the sorted slots, the tokens' counts in every chunk, and where each token's slots and pieces
-// begin.
+// The token table and the position tables use the workspace in turn.
 inline std::int64_t embedding_partials(const EmbeddingArgs& args) {
-  const std::int64_t slots = args.tokens.count(), width = args.start.size(0), vocabulary = args.token_table.size(0);
-  std::int64_t most = EmbeddingSplit::most_pieces(slots, vocabulary) * width + slots +
-                      EmbeddingSplit::token_chunks(slots) * vocabulary + 2 * (vocabulary + 1);
+  const std::int64_t slots = args.tokens.count(), width = args.start.size(0);
+  std::int64_t most = EmbeddingSplit::sorted(slots, args.token_table.size(0), width);
   for (int i = 0; i < args.tables; ++i) {
     const std::int64_t size = args.positions[i].table.size(0);
-    most = std::max(most, EmbeddingSplit::row_chunks(slots, size) * size * width);
+    most = std::max(most, args.restart && args.begin.given()
+                              ? EmbeddingSplit::sorted(slots, std::min(size, EmbeddingArgs::most_ids), width)
+                              : EmbeddingSplit::row_chunks(slots, size) * size * width);
   }
   return most;
 }

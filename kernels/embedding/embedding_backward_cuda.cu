@@ -9,58 +9,70 @@ namespace {
 constexpr int lanes = 32, warps = 8;
 constexpr int threads = lanes * warps;
 
-// The slots sorted by token: those of token v are at [start[v], start[v + 1]), and their pieces are [pieces[v],
-// pieces[v + 1]).
-struct TokenOrder {
+// The slots sorted by the row of a table that they read: those of row v are at [start[v], start[v + 1]), and their
+// pieces are [pieces[v], pieces[v + 1]).
+struct SlotOrder {
   int* slots;
-  int* counts;  // (chunks, vocabulary)
-  int* start;   // (vocabulary + 1)
-  int* pieces;  // (vocabulary + 1)
-  int vocabulary, chunks, chunk_slots;
+  int* counts;  // (chunks, rows)
+  int* start;   // (rows + 1)
+  int* pieces;  // (rows + 1)
+  int rows, chunks, chunk_slots;
 };
 
-TokenOrder order_of(std::int64_t slots, std::int64_t vocabulary, std::int64_t width, float* partials) {
-  TokenOrder o = {};
-  o.vocabulary = static_cast<int>(vocabulary);
-  o.chunks = static_cast<int>(EmbeddingSplit::token_chunks(slots));
+SlotOrder order_of(std::int64_t slots, std::int64_t rows, std::int64_t width, float* partials) {
+  SlotOrder o = {};
+  o.rows = static_cast<int>(rows);
+  o.chunks = static_cast<int>(EmbeddingSplit::order_chunks(slots));
   o.chunk_slots = static_cast<int>(divide_up(slots, o.chunks));
-  o.slots = reinterpret_cast<int*>(partials + EmbeddingSplit::most_pieces(slots, vocabulary) * width);
+  o.slots = reinterpret_cast<int*>(partials + EmbeddingSplit::most_pieces(slots, rows) * width);
   o.counts = o.slots + slots;
-  o.start = o.counts + o.chunks * vocabulary;
-  o.pieces = o.start + vocabulary + 1;
+  o.start = o.counts + o.chunks * rows;
+  o.pieces = o.start + rows + 1;
   return o;
 }
 
 // The token whose row slot i read; -1: it read the start vector.
-__device__ __forceinline__ int token_of(const EmbeddingTables& t, int i) {
-  if (t.begin != nullptr && t.begin[i] == t.first + i % static_cast<int>(t.seq)) return -1;
-  if (t.first != 0) return t.tokens[i];
-  const int seq = static_cast<int>(t.seq);
-  if (t.starts != nullptr) return i % seq == 0 && t.starts[i / seq] != 0 ? -1 : t.tokens[i];
-  return i % seq == 0 ? -1 : t.tokens[i - 1];
-}
+struct TokenOf {
+  EmbeddingTables t;
+  __device__ __forceinline__ int operator()(int i) const {
+    if (t.reads_start(i, t.first + i % static_cast<int>(t.seq))) return -1;
+    return t.tokens[t.first == 0 && t.starts == nullptr ? i - 1 : i];
+  }
+};
 
-// Thread k is in charge of the tokens k, k + 256, ...: `each` of them.
+// The row of a position table that slot i read, counted from `first`; -1: none of `rows` of them.
+struct PositionRowOf {
+  EmbeddingTables t;
+  DeviceTable table;
+  std::int64_t first, rows;
+  __device__ __forceinline__ int operator()(int i) const {
+    const std::int64_t position = t.counted(i, t.first + i % static_cast<int>(t.seq));
+    const std::int64_t row = position / table.divisor % table.size - first;
+    return row >= 0 && row < rows ? static_cast<int>(row) : -1;
+  }
+};
+
+// Thread k is in charge of the rows k, k + 256, ...: `each` of them.
 constexpr int most_each = static_cast<int>(EmbeddingArgs::most_ids) / threads;
 
 // Integer sums, so the order does not matter.
-template <int each>
-__global__ void __launch_bounds__(lanes* warps) count_tokens(const EmbeddingTables t, const TokenOrder o) {
+template <int each, class RowOf>
+__global__ void __launch_bounds__(lanes* warps) count_rows(const RowOf row_of, const SlotOrder o) {
   __shared__ int counts[each * threads];
   const int thread = static_cast<int>(threadIdx.x), chunk = static_cast<int>(blockIdx.x);
 #pragma unroll
   for (int k = 0; k < each; ++k) counts[k * threads + thread] = 0;
   __syncthreads();
-  const int begin = chunk * o.chunk_slots, end = min(begin + o.chunk_slots, static_cast<int>(t.slots));
+  const int begin = chunk * o.chunk_slots, end = min(begin + o.chunk_slots, static_cast<int>(row_of.t.slots));
   for (int i = begin + thread; i < end; i += lanes * warps) {
-    const int token = token_of(t, i);
-    if (token >= 0) atomicAdd(&counts[token], 1);
+    const int row = row_of(i);
+    if (row >= 0) atomicAdd(&counts[row], 1);
   }
   __syncthreads();
 #pragma unroll
   for (int k = 0; k < each; ++k) {
-    const int token = k * threads + thread;
-    if (token < o.vocabulary) o.counts[chunk * o.vocabulary + token] = counts[token];
+    const int row = k * threads + thread;
+    if (row < o.rows) o.counts[chunk * o.rows + row] = counts[row];
   }
 }
 
@@ -80,21 +92,21 @@ __device__ __forceinline__ int before(int value, int (&of_thread)[lanes * warps]
 }
 
 // A block sorts a chunk's slots; each warp handles an eighth of them, in order.
-template <int each>
-__global__ void __launch_bounds__(lanes* warps) order_slots(const EmbeddingTables t, const TokenOrder o) {
+template <int each, class RowOf>
+__global__ void __launch_bounds__(lanes* warps) order_slots(const RowOf row_of, const SlotOrder o) {
   __shared__ int next[warps][each * threads], of_thread[threads];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % lanes, warp = thread / lanes;
   const int chunk = static_cast<int>(blockIdx.x);
-  int place[each];                    // the chunk's first slot of each token
-  int all_slots = 0, all_pieces = 0;  // totals of the tokens before k * threads
+  int place[each];                    // the chunk's first slot of each row
+  int all_slots = 0, all_pieces = 0;  // totals of the rows before k * threads
 #pragma unroll
   for (int k = 0; k < each; ++k) {
     const int own = k * threads + thread;
-    int total = 0, earlier = 0;  // slots of token `own`, in all chunks and in the preceding ones
-    if (own < o.vocabulary)
+    int total = 0, earlier = 0;  // slots of row `own`, in all chunks and in the preceding ones
+    if (own < o.rows)
 #pragma unroll 16
       for (int c = 0; c < o.chunks; ++c) {
-        const int count = o.counts[c * o.vocabulary + own];
+        const int count = o.counts[c * o.rows + own];
         total += count;
         earlier += c < chunk ? count : 0;
       }
@@ -103,12 +115,12 @@ __global__ void __launch_bounds__(lanes* warps) order_slots(const EmbeddingTable
     if (k + 1 < each) all_slots += of_thread[threads - 1];
     const int first_piece = all_pieces + before(pieces, of_thread);
     if (k + 1 < each) all_pieces += of_thread[threads - 1];
-    if (chunk == 0 && own < o.vocabulary) {
+    if (chunk == 0 && own < o.rows) {
       o.start[own] = start;
       o.pieces[own] = first_piece;
-      if (own == o.vocabulary - 1) {
-        o.start[o.vocabulary] = start + total;
-        o.pieces[o.vocabulary] = first_piece + pieces;
+      if (own == o.rows - 1) {
+        o.start[o.rows] = start + total;
+        o.pieces[o.rows] = first_piece + pieces;
       }
     }
     for (int w = 0; w < warps; ++w) next[w][own] = 0;
@@ -116,11 +128,11 @@ __global__ void __launch_bounds__(lanes* warps) order_slots(const EmbeddingTable
   }
   __syncthreads();
   const int part = (o.chunk_slots + warps - 1) / warps;
-  const int chunk_end = min((chunk + 1) * o.chunk_slots, static_cast<int>(t.slots));
+  const int chunk_end = min((chunk + 1) * o.chunk_slots, static_cast<int>(row_of.t.slots));
   const int begin = chunk * o.chunk_slots + warp * part, end = min(begin + part, chunk_end);
   for (int i = begin + lane; i < end; i += lanes) {
-    const int token = token_of(t, i);
-    if (token >= 0) atomicAdd(&next[warp][token], 1);
+    const int row = row_of(i);
+    if (row >= 0) atomicAdd(&next[warp][row], 1);
   }
   __syncthreads();
 #pragma unroll
@@ -132,12 +144,12 @@ __global__ void __launch_bounds__(lanes* warps) order_slots(const EmbeddingTable
     }
   __syncthreads();
   for (int first = begin; first < end; first += lanes) {
-    const int i = first + lane, token = i < end ? token_of(t, i) : -1;
-    const unsigned same = __match_any_sync(0xFFFFFFFFu, token);
+    const int i = first + lane, row = i < end ? row_of(i) : -1;
+    const unsigned same = __match_any_sync(0xFFFFFFFFu, row);
     const int rank = __popc(same & ((1u << lane) - 1));
-    if (token >= 0) o.slots[next[warp][token] + rank] = i;
+    if (row >= 0) o.slots[next[warp][row] + rank] = i;
     __syncwarp();
-    if (token >= 0 && rank == 0) next[warp][token] += __popc(same);
+    if (row >= 0 && rank == 0) next[warp][row] += __popc(same);
     __syncwarp();
   }
 }
@@ -208,18 +220,18 @@ __device__ __forceinline__ void add_warps(const float (&sum)[n], int first_colum
   }
 }
 
-// A block sums a piece of one token's slots, over 32 n columns. partials (pieces, width).
+// A block sums a piece of one row's slots, over 32 n columns. partials (pieces, width).
 template <int n, class Y>
 __global__ void __launch_bounds__(lanes* warps)
-    token_gradient(const TokenOrder o, const Y* dy, int width, float* partials) {
+    piece_gradient(const SlotOrder o, const Y* dy, int width, float* partials) {
   __shared__ int begin, end;
   const int thread = static_cast<int>(threadIdx.x), piece = static_cast<int>(blockIdx.x);
-  if (piece >= o.pieces[o.vocabulary]) return;
-  for (int token = thread; token < o.vocabulary; token += threads) {
-    if (o.pieces[token] > piece || piece >= o.pieces[token + 1]) continue;
+  if (piece >= o.pieces[o.rows]) return;
+  for (int row = thread; row < o.rows; row += threads) {
+    if (o.pieces[row] > piece || piece >= o.pieces[row + 1]) continue;
     constexpr int size = static_cast<int>(EmbeddingSplit::piece);
-    begin = o.start[token] + (piece - o.pieces[token]) * size;
-    end = min(begin + size, o.start[token + 1]);
+    begin = o.start[row] + (piece - o.pieces[row]) * size;
+    end = min(begin + size, o.start[row + 1]);
   }
   __syncthreads();
   const int first = static_cast<int>(blockIdx.y) * lanes * n;
@@ -230,19 +242,18 @@ __global__ void __launch_bounds__(lanes* warps)
             [&](int column, float total) { partials[piece * static_cast<std::int64_t>(width) + column] = total; });
 }
 
-// A block adds the pieces of one token, times `scale`, to its row of the table, over 32 n columns.
+// A block adds the pieces of one row, times `scale`, to it in the table, over 32 n columns.
 template <int n>
 __global__ void __launch_bounds__(lanes* warps)
-    add_pieces(const TokenOrder o, const float* partials, int width, float scale, float* table) {
-  const int token = static_cast<int>(blockIdx.x), first = static_cast<int>(blockIdx.y) * lanes * n;
-  const int begin = o.pieces[token], end = o.pieces[token + 1];
+    add_pieces(const SlotOrder o, const float* partials, int width, float scale, float* table) {
+  const int row = static_cast<int>(blockIdx.x), first = static_cast<int>(blockIdx.y) * lanes * n;
+  const int begin = o.pieces[row], end = o.pieces[row + 1];
   float sum[n] = {};
   add_rows(
       partials, width, first + static_cast<int>(threadIdx.x) % lanes * n, begin, end, [](int m) { return m; }, sum);
   if (begin == end) return;
-  add_warps(sum, first, width, [&](int column, float total) {
-    table[token * static_cast<std::int64_t>(width) + column] += scale * total;
-  });
+  add_warps(sum, first, width,
+            [&](int column, float total) { table[row * static_cast<std::int64_t>(width) + column] += scale * total; });
 }
 
 template <class Y>
@@ -276,7 +287,7 @@ __device__ __forceinline__ void add_passing(const Y* dy, int width, int column, 
   }
 }
 
-// With documents, slots are found by looking at all of them.
+// With documents, slots are found by looking at all of them, once.
 template <int n, class Y>
 __global__ void __launch_bounds__(lanes* warps) start_gradient_of_documents(const EmbeddingTables t, const Y* dy) {
   const int first = static_cast<int>(blockIdx.x) * lanes * n;
@@ -285,22 +296,6 @@ __global__ void __launch_bounds__(lanes* warps) start_gradient_of_documents(cons
   add_passing(dy, t.width, first + static_cast<int>(threadIdx.x) % lanes * n, 0, static_cast<int>(t.slots), passes,
               sum);
   add_warps(sum, first, t.width, [&](int column, float total) { t.start[column] += t.scale * total; });
-}
-
-template <int n, class Y>
-__global__ void __launch_bounds__(lanes* warps)
-    position_gradient_of_documents(const EmbeddingTables t, const DeviceTable table, const Y* dy, int chunks,
-                                   float* partials) {
-  const int row = static_cast<int>(blockIdx.x), slots = static_cast<int>(t.slots);
-  const int chunk_slots = (slots + chunks - 1) / chunks, first = static_cast<int>(blockIdx.y) * lanes * n;
-  const int begin = static_cast<int>(blockIdx.z) * chunk_slots, end = min(begin + chunk_slots, slots);
-  float sum[n] = {};
-  const auto passes = [&](int i) {
-    return t.counted(i, t.first + i % static_cast<int>(t.seq)) / table.divisor % table.size == row;
-  };
-  add_passing(dy, t.width, first + static_cast<int>(threadIdx.x) % lanes * n, begin, end, passes, sum);
-  add_warps(sum, first, t.width,
-            [&](int column, float total) { partials[(blockIdx.z * table.size + row) * t.width + column] = total; });
 }
 
 // A block handles one row of a position table, 32 n columns of it, and a chunk of the slots that read the row, counted
@@ -330,21 +325,31 @@ __global__ void __launch_bounds__(lanes* warps)
             [&](int column, float total) { partials[(blockIdx.z * table.size + row) * t.width + column] = total; });
 }
 
-template <int n, class Y>
-void token_and_start_gradients(const EmbeddingTables& t, const Y* dy, std::int64_t vocabulary, float* partials,
-                               const Launch& launch) {
-  const TokenOrder order = order_of(t.slots, vocabulary, t.width, partials);
+// Adds dy to the rows of a table, up to `most_ids`, that slots read.
+template <int n, class Y, class RowOf>
+void row_gradients(const RowOf& row_of, std::int64_t rows, float scale, float* table, const Y* dy, float* partials,
+                   const Launch& launch) {
+  const EmbeddingTables& t = row_of.t;
+  const SlotOrder order = order_of(t.slots, rows, t.width, partials);
   const auto chunks = static_cast<unsigned>(order.chunks);
-  const bool few = vocabulary <= threads;
-  run("embedding_count_tokens", few ? count_tokens<1> : count_tokens<most_each>, {chunks, threads}, launch, t, order);
-  run("embedding_order_slots", few ? order_slots<1> : order_slots<most_each>, {chunks, threads}, launch, t, order);
-  const auto pieces = static_cast<unsigned>(EmbeddingSplit::most_pieces(t.slots, vocabulary));
-  run("embedding_token_gradient", token_gradient<n, Y>, {dim3(pieces, blocks_for(t.width, lanes * n)), threads}, launch,
+  const bool few = rows <= threads;
+  run("embedding_count_rows", few ? count_rows<1, RowOf> : count_rows<most_each, RowOf>, {chunks, threads}, launch,
+      row_of, order);
+  run("embedding_order_slots", few ? order_slots<1, RowOf> : order_slots<most_each, RowOf>, {chunks, threads}, launch,
+      row_of, order);
+  const auto pieces = static_cast<unsigned>(EmbeddingSplit::most_pieces(t.slots, rows));
+  run("embedding_piece_gradient", piece_gradient<n, Y>, {dim3(pieces, blocks_for(t.width, lanes * n)), threads}, launch,
       order, dy, t.width, partials);
   const int m = t.width % 4 == 0 ? 4 : 1;
   run("embedding_add_pieces", m == 4 ? add_pieces<4> : add_pieces<1>,
-      {dim3(static_cast<unsigned>(vocabulary), blocks_for(t.width, lanes * m)), threads}, launch, order,
-      static_cast<const float*>(partials), t.width, t.scale, t.token);
+      {dim3(static_cast<unsigned>(rows), blocks_for(t.width, lanes * m)), threads}, launch, order,
+      static_cast<const float*>(partials), t.width, scale, table);
+}
+
+template <int n, class Y>
+void token_and_start_gradients(const EmbeddingTables& t, const Y* dy, std::int64_t vocabulary, float* partials,
+                               const Launch& launch) {
+  row_gradients<n>(TokenOf{t}, vocabulary, t.scale, t.token, dy, partials, launch);
   if (t.begin != nullptr)
     return run("embedding_start_gradient", start_gradient_of_documents<n, Y>, {blocks_for(t.width, lanes * n), threads},
                launch, t, dy);
@@ -356,10 +361,16 @@ template <int n, class Y>
 void position_gradients(const EmbeddingTables& t, const Y* dy, float* partials, const Launch& launch) {
   for (int i = 0; i < t.count; ++i) {
     const DeviceTable& table = t.position[i];
+    for (std::int64_t first = 0; t.restart && first < table.size; first += EmbeddingArgs::most_ids) {
+      const std::int64_t rows = std::min(table.size - first, EmbeddingArgs::most_ids);
+      row_gradients<n>(PositionRowOf{t, table, first, rows}, rows, 1, table.rows + first * t.width, dy, partials,
+                       launch);
+    }
+    if (t.restart) continue;
     const std::int64_t chunks = EmbeddingSplit::row_chunks(t.slots, table.size), count = table.size * t.width;
     const dim3 blocks(static_cast<unsigned>(table.size), blocks_for(t.width, lanes * n), static_cast<unsigned>(chunks));
-    run("embedding_position_gradient", t.restart ? position_gradient_of_documents<n, Y> : position_gradient<n, Y>,
-        {blocks, lanes * warps}, launch, t, table, dy, static_cast<int>(chunks), partials);
+    run("embedding_position_gradient", position_gradient<n, Y>, {blocks, lanes * warps}, launch, t, table, dy,
+        static_cast<int>(chunks), partials);
     add_partials({partials, chunks, count, table.rows}, launch);
   }
 }

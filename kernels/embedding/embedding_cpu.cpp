@@ -16,7 +16,7 @@ void EmbeddingArgs::check(Device device) const {
   }
   if (begin.given()) {
     check_vector(begin, tokens.count(), Dtype::i32, "begin");
-    LONGSTRIDE_CHECK(!starts.given() && first_at == nullptr, "documents in rows of a stream, or while decoding");
+    LONGSTRIDE_CHECK(first_at == nullptr, "documents while decoding");
   }
   const std::int64_t width = start.count();
   check_computes(device, y, "y");
@@ -52,7 +52,7 @@ TableRows<T> rows_of(const EmbeddingArgs& args, std::int64_t sequence, std::int6
   const std::int64_t position = args.first + slot - (args.restart ? begin : 0);
   const auto* starts = args.starts.as<const std::uint8_t>();
   TableRows<T> rows;
-  if (args.first + slot == begin && (starts == nullptr || starts[sequence] != 0))
+  if (args.first + slot == begin && (slot > 0 || starts == nullptr || starts[sequence] != 0))
     rows.row[0] = args.start.as<T>();
   else
     rows.row[0] =

@@ -28,8 +28,8 @@ struct EmbeddingTables {
     return restart ? at - begin[i] : at;
   }
   __device__ __forceinline__ bool reads_start(std::int64_t i, std::int64_t at) const {
-    if (begin != nullptr) return at == begin[i];
-    return at == 0 && (starts == nullptr || starts[i / seq] != 0);
+    if (at != (begin != nullptr ? begin[i] : 0)) return false;
+    return at > 0 || starts == nullptr || starts[i / seq] != 0;
   }
 };
 

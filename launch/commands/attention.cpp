@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "datasets/dataset.h"
 #include "datasets/formats/pictures/picture.h"
@@ -40,15 +41,15 @@ struct AttentionOptions {
 
 // The window that is shown, and the windows before it that the model reads first.
 struct Input {
-  std::vector<std::uint8_t> windows;
+  ShownText text;
   std::int64_t before = 0;  // windows
 
   std::vector<std::uint8_t> shown(std::int64_t context) const {
-    return {windows.begin() + before * context, windows.end()};
+    return {text.windows.begin() + before * context, text.windows.end()};
   }
   // The last bytes before the window, at most `most`.
   std::vector<std::uint8_t> last_before(std::int64_t context, std::int64_t most) const {
-    const auto end = windows.begin() + before * context;
+    const auto end = text.windows.begin() + before * context;
     return {end - std::min(before * context, most), end};
   }
 };
@@ -66,8 +67,11 @@ Input read_input(const AttentionOptions& o, const LoadedRun& run) {
     if (left < windows) {
       Input in;
       in.before = std::min(left, o.before >= 0 ? o.before : windows_that_matter(*run.model));
-      in.windows.resize(static_cast<std::size_t>((in.before + 1) * context));
-      set->read(s, (left - in.before) * context, std::ssize(in.windows), in.windows.data());
+      in.text.windows.resize(static_cast<std::size_t>((in.before + 1) * context));
+      in.text.offset = (left - in.before) * context;
+      set->read(s, in.text.offset, std::ssize(in.text.windows), in.text.windows.data());
+      const std::span<const std::int64_t> documents = set->documents(s);
+      in.text.documents.assign(documents.begin(), documents.end());
       return in;
     }
     left -= windows;
@@ -242,7 +246,7 @@ class MapDrawing {
 void draw_layers(const LoadedRun& run, MapDrawing& drawing) {
   CounterLine line("layer", false);
   show_attention(
-      *run.model, *run.recipe.objective, drawing.input().windows, drawing.queries(),
+      *run.model, *run.recipe.objective, drawing.input().text, drawing.queries(),
       [&](std::int64_t layer, const MixesPositions::Probabilities& probabilities) {
         drawing.draw(layer, probabilities);
         line.update(layer + 1, drawing.layers());

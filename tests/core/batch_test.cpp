@@ -55,6 +55,23 @@ TEST(Batch, ARowPredictsItsBytesFromThoseBeforeThem) {
   EXPECT_EQ(batch.weights.as<float>()[5], 1.0f);
 }
 
+TEST(Batch, ARowThatBeginsWithADocumentStarts) {
+  const BatchLayout layout({.groups = true, .starts = true}, 1, 4);
+  std::vector<std::byte> block(layout.bytes());
+  const Batch batch = layout.at(block.data());
+  const std::int64_t ends[] = {0, 3, 8, 8, 20};
+  for (std::int64_t offset = 0; offset < 16; ++offset) {
+    batch.starts.as<std::uint8_t>()[0] = 0;
+    write_groups(batch, 0, ends, offset, 4);
+    EXPECT_EQ(batch.starts.as<std::uint8_t>()[0], offset == 0 || offset == 3 || offset == 8) << offset;
+    write_groups(batch, 0, {}, offset, 4);
+    EXPECT_EQ(batch.groups.as<std::int32_t>()[3], 0);
+  }
+  batch.starts.as<std::uint8_t>()[0] = 1;
+  write_groups(batch, 0, ends, 1, 4);
+  EXPECT_EQ(batch.starts.as<std::uint8_t>()[0], 1);
+}
+
 TEST(Batch, ASliceHasTheSameRowsOfEveryField) {
   const BatchLayout layout(everything, 4, 6);
   std::vector<std::byte> block(layout.bytes());

@@ -21,7 +21,7 @@ class StreamsOnRanks : public OnRanks {
   void SetUp() override {
     OnRanks::SetUp();
     if (IsSkipped()) return;
-    for (auto& [name, config] : test::distance_toys()) {
+    for (auto& [name, config] : test::Toys<DistanceToy>::configs()) {
       if (!config.remembers()) continue;
       config.dropout = 0.3;
       toys_.push_back({name, config});

@@ -1,8 +1,10 @@
-// The embedding's kernel on emulated blocks, compared with the CPU's: sums of rows in fp32, in one order.
+// The embedding's kernels on emulated blocks, compared with the CPU's: sums of rows in fp32, in one order, and
+// gradients of whole numbers, whose sums are exact in any.
 #include "kernels/embedding/embedding.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "kernels/base/cuda_launch.cuh"
@@ -33,6 +35,28 @@ class Embedded {
   }
   std::vector<float> run(void (*embedding)(const EmbeddingArgs&, const Launch&)) {
     std::vector<float> y(tokens_.size() * static_cast<std::size_t>(shape_.width), -1e30f);
+    embedding(args(y), {});
+    return y;
+  }
+  // Those of all tables, which begin with whole numbers.
+  std::vector<float> gradients(void (*backward)(const EmbeddingBackwardArgs&, const Launch&)) {
+    std::vector<float> dy, all;
+    for (std::size_t i = 0; i < tokens_.size() * static_cast<std::size_t>(shape_.width); ++i)
+      dy.push_back(static_cast<float>(word(i, 99) % 64) - 31);
+    for (std::vector<float>& rows : rows_)
+      for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i % 7);
+    EmbeddingBackwardArgs call{args(dy), {}};
+    std::vector<float> scratch(static_cast<std::size_t>(call.scratch_on(Device::cuda).count()), NAN);
+    call.scratch = Tensor(scratch.data(), Dtype::f32, {std::ssize(scratch)});
+    backward(call, {});
+    for (const std::vector<float>& rows : rows_) all.insert(all.end(), rows.begin(), rows.end());
+    return all;
+  }
+
+ private:
+  static constexpr std::int64_t vocabulary = 50;
+
+  EmbeddingArgs args(std::vector<float>& y) {
     EmbeddingArgs args;
     args.tokens = Tensor(tokens_.data(), Dtype::u8, {shape_.batch, shape_.seq});
     args.start = Tensor(rows_[0].data(), Dtype::f32, {shape_.width});
@@ -48,13 +72,8 @@ class Embedded {
     args.restart = shape_.restart;
     args.first = shape_.first;
     args.y = Tensor(y.data(), Dtype::f32, {shape_.batch, shape_.seq, shape_.width});
-    embedding(args, {});
-    return y;
+    return args;
   }
-
- private:
-  static constexpr std::int64_t vocabulary = 50;
-
   static std::uint32_t word(std::uint64_t i, std::uint32_t stream) {
     return philox(7, i, stream, domain_of(Purpose::test, 0)).word[0];
   }
@@ -72,9 +91,8 @@ class Embedded {
 };
 
 // Two multiprocessors have enough with 512 slots for eight slots per warp.
-TEST(EmulatedEmbedding, SumsTheRowsThatTheCpuSums) {
-  cuda::emulation = {1, 2};
-  const Shape shapes[] = {
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> all = {
       {1, 1024, 8, {{1, 32}, {32, 32}}},                     // a warp's slots read one row of the first table
       {3, 231, 20, {{1, 40}, {40, 6}}},                      // and end within a group of them
       {2, 577, 260, {{64, 9}, {4, 16}, {1, 3}}},             // the second table's period is the shortest of 32 or more
@@ -87,10 +105,26 @@ TEST(EmulatedEmbedding, SumsTheRowsThatTheCpuSums) {
       {3, 231, 20, {{1, 40}, {40, 6}}, false, 0, 70, true},  // documents, whose positions restart
       {3, 231, 20, {{1, 40}, {40, 6}}, false, 0, 1},         // or continue
       {1, 800, 8, {{1, 50}, {50, 30}}, false, 77, 33, true},
+      {1, 1500, 4, {{1, 1300}}, false, 0, 1400, true},      // more rows than are sorted at a time
+      {3, 231, 20, {{1, 40}, {40, 6}}, true, 0, 70, true},  // documents in rows of a stream
   };
-  for (const Shape& shape : shapes) {
+  return all;
+}
+
+TEST(EmulatedEmbedding, SumsTheRowsThatTheCpuSums) {
+  cuda::emulation = {1, 2};
+  for (const Shape& shape : shapes()) {
     Embedded call(shape);
     EXPECT_EQ(call.run(cuda::embedding), call.run(cpu::embedding)) << shape.batch << " x " << shape.seq;
+  }
+}
+
+TEST(EmulatedEmbedding, GradientsAreThoseOfTheCpu) {
+  for (const Shape& shape : shapes()) {
+    cuda::emulation = {shape.seq % 2 == 0 ? 1u : 2u, 2};
+    Embedded call(shape);
+    EXPECT_EQ(call.gradients(cuda::embedding_backward), call.gradients(cpu::embedding_backward))
+        << shape.batch << " x " << shape.seq;
   }
 }
 

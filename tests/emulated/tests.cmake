@@ -10,8 +10,9 @@ if(NOT LONGSTRIDE_CUDA)
   list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu ${attention}/decode/decode_cuda.cu
     ${distance}/decode/distance_decode_cuda.cu
     ${distance}/gpu/distance_attention_cuda.cpp ${PROJECT_SOURCE_DIR}/kernels/base/add_partials_cuda.cu
-    ${PROJECT_SOURCE_DIR}/kernels/embedding/embedding_cuda.cu ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_gelu_sm90.cu
-    ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_panels_sm90.cu)
+    ${PROJECT_SOURCE_DIR}/kernels/embedding/embedding_cuda.cu
+    ${PROJECT_SOURCE_DIR}/kernels/embedding/embedding_backward_cuda.cu
+    ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_gelu_sm90.cu ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_panels_sm90.cu)
   add_library(emulated_kernels OBJECT ${emulated})
   list(FILTER emulated INCLUDE REGEX "\\.cu$")
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -xc++)

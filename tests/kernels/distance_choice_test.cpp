@@ -12,6 +12,7 @@ struct DistanceShape {
   float dropout = 0;
   Dtype dtype = Dtype::bf16;
   DistancePath path = DistancePath::automatic;
+  bool documents = false;
 
   DistanceAttentionBackwardArgs call() const {
     constexpr std::int64_t batch = 2, heads = 2;
@@ -23,6 +24,7 @@ struct DistanceShape {
     args.scores.dilation = dilation;
     args.scores.dropout.p = dropout;
     args.scores.path = path;
+    if (documents) args.scores.bounds.begin = args.scores.bounds.end = Tensor(nullptr, Dtype::i32, {batch, 1, n_q});
     args.v = Tensor(nullptr, dtype, {batch, n_k, heads, value_size});
     return args;
   }
@@ -43,7 +45,7 @@ TEST(DistanceChoices, TakeShapesUpToTheirLimits) {
        {DistanceShape{.key_size = 72}, DistanceShape{.value_size = 32}, DistanceShape{.key_size = 41},
         DistanceShape{.rows = 255}, DistanceShape{.rows = 63, .window = 64}, DistanceShape{.dilation = {1, 3}},
         DistanceShape{.dilation = {1, 512}}, DistanceShape{.dropout = 0.1f}, DistanceShape{.dtype = Dtype::f32},
-        DistanceShape{.path = DistancePath::portable}})
+        DistanceShape{.path = DistancePath::portable}, DistanceShape{.documents = true}})
     EXPECT_FALSE(is_taken(shape)) << shape.key_size << ", " << shape.rows;
 }
 
@@ -53,8 +55,9 @@ TEST(DistanceChoices, ReserveRoomToSaveForTheseShapesAlone) {
     shape.path = path;
     return shape.call().scratch_on(Device::cuda).bytes();
   };
-  for (const DistanceShape& shape : {DistanceShape{}, DistanceShape{.rows = 255}, DistanceShape{.key_size = 41},
-                                     DistanceShape{.dropout = 0.1f}, DistanceShape{.dtype = Dtype::f32}})
+  for (const DistanceShape& shape :
+       {DistanceShape{}, DistanceShape{.rows = 255}, DistanceShape{.key_size = 41}, DistanceShape{.dropout = 0.1f},
+        DistanceShape{.dtype = Dtype::f32}, DistanceShape{.documents = true}})
     EXPECT_EQ(scratch(shape, DistancePath::automatic) - scratch(shape, DistancePath::portable),
               is_taken(shape) ? probabilities : 0)
         << shape.key_size << ", " << shape.rows;

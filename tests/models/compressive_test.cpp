@@ -109,6 +109,25 @@ Trained trained(ToyModel<double>& toy, bool with) {
   return {toy.gradients(), sum};
 }
 
+// All that leaves the memory and the segment that replaces it must be of one.
+TEST(Compressive, WindowsOfSeveralDocumentsHaveNoReconstructionLoss) {
+  DistanceToy config = Toys<DistanceToy>::without_dropout(compressive_toy());
+  ToyModel<double> joined(config);
+  config.documents = {true, true};
+  ToyModel<double> toy(config);
+  for (auto* t : {&joined, &toy}) t->randomise();
+  const std::int64_t n = config.context;
+  const double whole = trained(joined, true).auxiliary;
+  EXPECT_GT(whole, 0);
+  const auto loss_of = [&](std::int64_t begins) {
+    toy.set_documents({0, begins, 4 * n});
+    return trained(toy, true).auxiliary;
+  };
+  EXPECT_EQ(loss_of(0), whole);
+  EXPECT_GT(loss_of(2 * n), 0);
+  for (const std::int64_t begins : {2 * n + 1, 3 * n, 3 * n + 5, 4 * n - 1}) EXPECT_EQ(loss_of(begins), 0) << begins;
+}
+
 TEST(Compressive, TheMainLossTrainsEverythingButTheCompressionAndTheReconstructionLossNothingElse) {
   for (const DistanceToy& config :
        {compressive_toy(Compression::convolution), compressive_toy(Compression::dilated), house_compressive_toy()}) {

@@ -185,10 +185,12 @@ TEST_P(EmbeddingTest, RowsThatContinueAStreamReadTheirOwnTokens) {
   }
 }
 
-// Documents in a row: each begins with the start vector, and positions count from there if they restart.
+// Documents in a row: each begins with the start vector, but the first of a row that continues a stream, and positions
+// count from there if they restart. Tables of more rows than are sorted at a time are among them.
 TEST_P(EmbeddingTest, DocumentsBeginLikeRows) {
-  for (const Case& c : {small, Case{3, 700, 130, 260, {{1, 64}}}, many})
-    for (const auto& [restart, first] : {std::pair{true, 0}, {false, 0}, {true, 9}}) {
+  for (const Case& c : {small, Case{3, 700, 130, 260, {{1, 64}}}, Case{3, 1900, 12, 7, {{1, 1300}}}, many})
+    for (const auto& [restart, first, streams] :
+         {std::tuple{true, 0, false}, {false, 0, false}, {true, 9, false}, {true, 0, true}}) {
       const std::int64_t batch = first > 0 ? 1 : c.batch;  // a part of a longer sequence is of one
       const Case of{batch, c.seq, c.width, c.vocabulary, c.tables};
       const Tables t = tables(of, 1);
@@ -196,23 +198,25 @@ TEST_P(EmbeddingTest, DocumentsBeginLikeRows) {
       std::vector<double> begins;
       for (std::int64_t i = 0; i < batch * c.seq; ++i) {
         const std::int64_t at = first + i % c.seq, length = 7 + 30 * (i / c.seq);
-        begins.push_back(static_cast<double>(at < 3 ? at : 3 + (at - 3) / length * length));
+        begins.push_back(static_cast<double>(at < 3 ? (streams ? 0 : at) : 3 + (at - 3) / length * length));
       }
+      const Operand starts = with_values({batch}, Dtype::u8, std::vector<double>(static_cast<std::size_t>(batch), 0));
       const Operand begin = with_values({batch, c.seq}, Dtype::i32, begins);
       const Operand text = tokens({batch, c.seq}, c.vocabulary), dy = normals({batch, c.seq, c.width}, 20);
       Operand y = result({batch, c.seq, c.width});
       EmbeddingArgs forward = args(t, text, y, first), backward = args(g, text, dy, first);
       forward.begin = backward.begin = begin;
       forward.restart = backward.restart = restart;
+      if (streams) forward.starts = backward.starts = starts;
       run(forward, {&y});
       ops::run(ctx, EmbeddingBackwardArgs{backward});
-      const auto over_rows = [&, from = first, counts = restart](auto&& f) {
+      const auto over_rows = [&, from = first, counts = restart, continues = streams](auto&& f) {
         for (std::int64_t i = 0; i < batch * c.seq; ++i) {
           const std::int64_t at = from + i % c.seq, origin = static_cast<std::int64_t>(begin.at(i));
-          if (at == origin)
+          if (at == origin && !(continues && at == 0))
             f(0, 0, i);
           else
-            f(1, static_cast<std::int64_t>(text.at(from == 0 ? i - 1 : i)), i);
+            f(1, static_cast<std::int64_t>(text.at(from == 0 && !continues ? i - 1 : i)), i);
           for (std::size_t k = 0; k < c.tables.size(); ++k)
             f(static_cast<int>(k) + 2, (counts ? at - origin : at) / c.tables[k].first % c.tables[k].second, i);
         }

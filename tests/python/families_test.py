@@ -94,6 +94,20 @@ class Families(unittest.TestCase):
         run = self.trained("beyond", {"kind": "bytes", "context": 256}, model, residual="fp32")
         self.compare(run)
 
+    def test_sinks_with_a_window_and_the_first_keys(self):
+        write_dataset(self.folder / "sinks.h5", "bytes", sequences([4000, 1000, 1500]))
+        attention = {"integration": "merged", "parts": ["local", "first"], "stride": 16, "window": 20, "first": 3,
+                     "sink": "learned"}
+        model = {"positions": "none", "rotary_base": 10000, "attention": attention}
+        run = self.trained("sinks", {"kind": "bytes", "context": 256}, model)
+        self.compare(run)
+        model = longstride.load(self.folder / run, device=DEVICE, attention=self.attention)
+        self.assertGreater(float(model.layers[1].attention.sink.detach().abs().min()), 1e-3)
+        command("sample", run, "--device", "cpu", "--count", 2, "--length", 60, "--seed", 5, "--output", "drawn",
+                "--force", folder=self.folder)
+        drawn = [(self.folder / "drawn" / f"sample-00{s}.txt").read_bytes() for s in range(2)]
+        self.assertEqual(model.generate(count=2, length=60, seed=5), drawn)
+
     def test_the_form_of_transformer_xl(self):
         write_dataset(self.folder / "form.h5", "bytes", sequences([4000, 1000, 1500]))
         model = {"norm": "post", "activation": "relu", "attention_bias": False, "tied_output": True,

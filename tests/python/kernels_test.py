@@ -41,13 +41,28 @@ class GoldenWithKernels(unittest.TestCase):
                 self.assertLess(float((a - b).norm()), most * max(1, float(b.norm())), name)
             self.assertEqual(found[0][0].shape, found[1][0].shape)
 
+    def test_sinks(self):
+        dtype, most = (torch.float64, 1e-12) if DEVICE == "cpu" else (torch.float32, 1e-5)
+        module = Decoder(model_test.settings(attention={"sink": "learned"})).to(DEVICE, dtype).eval()
+        torch.nn.init.normal_(module.output.weight)
+        torch.nn.init.normal_(module.layers[0].attention.sink)
+        found = []
+        for attention in ("kernels", "reference"):
+            use_attention(module, attention)
+            module.zero_grad()
+            module.loss(torch.arange(16, device=DEVICE)[None]).backward()
+            found.append([p.grad.clone() for p in module.parameters()])
+        self.assertGreater(float(module.layers[0].attention.sink.grad.norm()), 1e-3)
+        for a, b in zip(*found):
+            self.assertLess(float((a - b).norm()), most * max(1, float(b.norm())))
+
     def test_the_kernels_are_called_and_steps_of_generation_are_not(self):
         module = Decoder(model_test.settings()).to(DEVICE).eval()
         use_attention(module, "auto")
         self.assertEqual(attention_of(module), "kernels")
         kernels, calls = module.layers[0].attention.attend.__self__, []
         attention = kernels.attention
-        kernels.attention = lambda q, *rest: calls.append(q.shape[2]) or attention(q, *rest)
+        kernels.attention = lambda q, *rest, **given: calls.append(q.shape[2]) or attention(q, *rest, **given)
         samples = module.generate(b"abcd", length=16, seed=2)
         self.assertEqual(calls, [5])  # the prompt and the start
         use_attention(module, "reference")

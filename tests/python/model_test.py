@@ -122,6 +122,38 @@ class Patterns(unittest.TestCase):
                     self.assertFalse(torch.equal(before, module(tokens)), name)
 
 
+class Sinks(unittest.TestCase):
+    def test_are_keys_of_the_score_zero_plus_their_logit_whose_value_is_zero(self):
+        torch.manual_seed(1)
+        pattern = Pattern({"integration": "merged", "parts": ["local", "first"], "window": 3, "first": 2,
+                           "sink": "learned"}, 2)
+        q, k, v, sink = (torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+                         for shape in [(2, 2, 9, 4)] * 3 + [(2,)])
+
+        def defined(q, k, v, sink):
+            scores = torch.exp(q @ k.transpose(-1, -2) / 2) * patterns.mask(pattern, 0, *[torch.arange(9)] * 2)
+            return scores @ v / (scores.sum(-1, keepdim=True) + torch.exp(sink)[:, None, None])
+
+        found, expected = patterns.attend(q, k, v, pattern, 0, 0, sink), defined(q, k, v, sink)
+        dout = torch.randn_like(expected)
+        for a, b in zip((found, *torch.autograd.grad(found, (q, k, v, sink), dout)),
+                        (expected, *torch.autograd.grad(expected, (q, k, v, sink), dout))):
+            self.assertLess(float((a - b).detach().abs().max()), 1e-12)
+
+    def test_steps_of_generation_read_them(self):
+        module = Decoder(settings(attention={"sink": "learned"})).double().eval()
+        torch.nn.init.normal_(module.output.weight)
+        with torch.no_grad():
+            module.layers[0].attention.sink.copy_(torch.tensor([1.0, -2.0]))
+            tokens = torch.arange(16)[None]
+            slots, whole = module.previous(tokens), module(tokens)
+            cache = module.cache(1, 16)
+            rows = torch.cat([module.slots(slots[:, i:i + 1], i, cache) for i in range(16)], 1)
+            self.assertLess(float((rows - whole).abs().max()), 1e-12)
+            module.layers[0].attention.sink.zero_()
+            self.assertGreater(float((module(tokens) - whole).abs().max()), 1e-3)
+
+
 class Sampling(unittest.TestCase):
     def test_numbers_are_those_of_the_random123_distribution(self):
         self.assertEqual(sampling.philox(0, 0, 0, 0), 0x6627E8D5)
@@ -224,6 +256,7 @@ class Refusals(unittest.TestCase):
             ({"attention": {"parts": ["fixed_summary"], "summary": [1, 2, 3]}}, "one for each of 2 heads"),
             ({"attention": {"integration": "merged", "parts": ["dense", "local"]}}, "one of local and fixed_block"),
             ({"attention": {"integration": "multihead", "parts": ["dense"] * 3}}, "at most one per head"),
+            ({"attention": {"sink": "zero"}}, "'sink' is \"zero\", but must be one of none, learned"),
             ({"attention": {"stride": 0}}, "'positions' is \"attention\", but must be none"),
         ]:
             self.refused(message, lambda changes=changes: Settings(settings(**changes)))

@@ -134,9 +134,23 @@ inline std::vector<NamedConfig<DistanceToy>> distance_toys() {
           {"house_with_spans", house_with_spans_toy()}};
 }
 
+// Those that keep documents apart.
+inline std::vector<NamedConfig<DistanceToy>> toys_of_documents() {
+  std::vector<NamedConfig<DistanceToy>> out = distance_toys();
+  out.push_back({"compressive_most_used", compressive_toy(Compression::most_used)});
+  std::erase_if(out, [](const auto& toy) { return toy.config.memory.start == MemoryStart::zeros; });
+  for (auto& [_, config] : out) config.documents = {true, true};
+  return out;
+}
+
 template <>
 struct Toys<DistanceToy> {
-  static std::vector<NamedConfig<DistanceToy>> configs() { return distance_toys(); }
+  static std::vector<NamedConfig<DistanceToy>> configs() {
+    std::vector<NamedConfig<DistanceToy>> out = distance_toys();
+    for (const auto& [name, config] : toys_of_documents())
+      if (name == "transformer_xl" || name == "compressive") out.push_back({name + "_of_documents", config});
+    return out;
+  }
   static std::vector<DistanceToy> recompute_policies(const DistanceToy& config) {
     std::vector<DistanceToy> all(4, config);
     all[1].recompute = Recompute::selective;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,15 +18,21 @@ namespace longstride::test {
 
 class Text : public SequenceSet {
  public:
-  explicit Text(std::int64_t bytes) : bytes_(toy_tokens(bytes)) {}
+  explicit Text(std::int64_t bytes, bool has_documents = false) : bytes_(toy_tokens(bytes)) {
+    if (!has_documents) return;
+    for (std::int64_t end = 0; end < bytes; end += 1 + end % 31) ends_.push_back(end);
+    ends_.push_back(bytes);
+  }
   std::int64_t sequences() const override { return 1; }
   std::int64_t length(std::int64_t) const override { return static_cast<std::int64_t>(bytes_.size()); }
   void read(std::int64_t, std::int64_t offset, std::int64_t length, std::uint8_t* out) const override {
     std::copy_n(bytes_.begin() + offset, length, out);
   }
+  std::span<const std::int64_t> documents(std::int64_t) const override { return ends_; }
 
  private:
   std::vector<std::uint8_t> bytes_;
+  std::vector<std::int64_t> ends_;
 };
 
 constexpr std::int64_t windows_of_stream = 5;  // windows of a row; its part of the text has some bytes more
@@ -53,7 +60,8 @@ class StreamRun {
         model(config.make_model()),
         alone_(make_single_communicator()),
         comm(ranks != nullptr ? *ranks : *alone_),
-        source(make_stream_source(std::make_shared<Text>(train.global_batch * (windows_of_stream * config.context + 7)),
+        source(make_stream_source(std::make_shared<Text>(train.global_batch * (windows_of_stream * config.context + 7),
+                                                         config.documents.separate),
                                   config.context, train.global_batch, "text")),
         step(*model, train, comm, device) {}
 

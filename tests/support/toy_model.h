@@ -196,12 +196,13 @@ class ToyModel {
     if (model_->states().empty()) return;
     losses(tokens, batch);
     remembered_ = kept_;
-    before_.clear();
     const auto length = static_cast<std::ptrdiff_t>(tokens.size()) / batch;
+    read_ = std::ssize(before_) == batch ? read_ + length : length;
+    before_.clear();
     for (std::int64_t r = 0; r < batch; ++r) before_.push_back(tokens[static_cast<std::size_t>((r + 1) * length - 1)]);
   }
   void forget() { before_.clear(); }
-  // Where documents of every row end from now on (write_groups), for models that read them.
+  // Where documents of every row's stream end from now on (write_groups), for models that read them.
   void set_documents(std::vector<std::int64_t> boundaries) { boundaries_ = std::move(boundaries); }
   // The states of the last call's rows, one after another.
   const std::vector<T>& kept() const { return kept_; }
@@ -224,7 +225,7 @@ class ToyModel {
     const bool starts = std::ssize(before_) != count;
     for (std::int64_t r = 0; r < count; ++r)
       write_row(rows, r, tokens.data() + r * shape[1], starts ? 0 : before_[static_cast<std::size_t>(r)], starts);
-    for (std::int64_t r = 0; r < count; ++r) write_groups(rows, r, boundaries_, 0, shape[1]);
+    for (std::int64_t r = 0; r < count; ++r) write_groups(rows, r, boundaries_, starts ? 0 : read_, shape[1]);
     const std::int64_t half = count * model_->states().row_bytes(ctx_.state_types());
     std::vector<T> states(static_cast<std::size_t>(2 * half) / sizeof(T), T{});
     if (!starts) std::copy(remembered_.begin(), remembered_.end(), states.begin());
@@ -232,6 +233,10 @@ class ToyModel {
     if (half > 0)
       ctx_.state = RowStates(count, ctx_.state_types(), both.slice(0, 0, 1).reshape({half}),
                              both.slice(0, 1, 2).reshape({half}));
+    for (const State& state : model_->states().all())
+      for (std::int64_t r = 0; r < count; ++r)
+        if (rows.starts.as<std::uint8_t>()[r] != 0)
+          std::fill_n(ctx_.state.now(state).slice(0, r, r + 1).template as<T>(), state.shape.count(), T{});
     f(rows, shape);
     ctx_.state = {};
     kept_.assign(states.begin() + std::ssize(states) / 2, states.end());
@@ -241,6 +246,7 @@ class ToyModel {
   std::vector<T> values_, gradients_;
   std::vector<T> remembered_, kept_;
   std::vector<std::uint8_t> before_;  // each row's last byte; empty: rows start a stream
+  std::int64_t read_ = 0;             // positions of the stream before
   std::vector<std::int64_t> boundaries_;
   std::vector<std::byte> memory_;
   Context ctx_;

@@ -3,24 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <span>
 
 #include "tests/support/stream_run.h"
 
 namespace longstride::test::documents_test {
 namespace {
-
-class Documented final : public Text {
- public:
-  Documented() : Text(3000) {
-    for (std::int64_t end = 0; end < 3000; end += 1 + end % 31) ends_.push_back(end);
-    ends_.push_back(3000);
-  }
-  std::span<const std::int64_t> documents(std::int64_t) const override { return ends_; }
-
- private:
-  std::vector<std::int64_t> ends_;
-};
 
 // Each document is a sequence.
 class Pieces final : public SequenceSet {
@@ -33,7 +20,7 @@ class Pieces final : public SequenceSet {
 
  private:
   std::int64_t at(std::int64_t s) const { return documents_.documents(0)[static_cast<std::size_t>(s)]; }
-  Documented documents_;
+  Text documents_{3000, true};
 };
 
 struct DocumentRun {
@@ -41,9 +28,9 @@ struct DocumentRun {
       : train(stream_training(micro)),
         model(std::make_unique<Decoder>(config(padded))),
         comm(make_single_communicator()),
-        source(make_batch_source(
-            padded ? std::shared_ptr<const SequenceSet>(std::make_shared<Pieces>()) : std::make_shared<Documented>(),
-            config(padded).context, train.seed, "text", default_objective(), padded)),
+        source(make_batch_source(padded ? std::shared_ptr<const SequenceSet>(std::make_shared<Pieces>())
+                                        : std::make_shared<Text>(3000, true),
+                                 config(padded).context, train.seed, "text", default_objective(), padded)),
         step(*model, train, *comm, Device::cpu) {
     if (resumed.empty())
       step.start();

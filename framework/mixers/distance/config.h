@@ -78,6 +78,8 @@ struct MemoryConfig {
   double reconstruction = 1;  // factor of the attention-reconstruction loss
 
   std::int64_t rows() const { return compressed + length; }
+  // A compressed row is made of `rate` neighbours, whatever else leaves with them.
+  bool compresses_neighbours() const { return compress != Compression::dilated && compress != Compression::most_used; }
   bool learns_to_compress() const {
     return compressed > 0 && (compress == Compression::convolution || compress == Compression::dilated);
   }

@@ -17,6 +17,8 @@ std::string sentence(const kernels::DistanceFastPath& path) {
                          portable_kernels, nearest_fast(path));
     case kernels::DistanceSlowness::dropout:
       return fmt::format("dropout of attention probabilities {}; 0 is fast (model.distance.dropout)", portable_kernels);
+    case kernels::DistanceSlowness::bounds:
+      return fmt::format("documents apart with model.distance {}; joined is fast (data.documents)", portable_kernels);
     case kernels::DistanceSlowness::dilation:
       return fmt::format(
           "heads with a dilation of {} {}, unless it divides the context and the memory; 1 is fast "

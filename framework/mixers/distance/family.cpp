@@ -46,6 +46,7 @@ std::shared_ptr<const Mixer> DistanceFamily::layer(ParameterSet& parameters, Sta
   config.span_loss = place_of_loss(span_loss);
   config.reconstruction_loss = place_of_loss(reconstruction_loss);
   config.segment = form_.segment;
+  config.documents = form_.documents;
   return std::make_shared<DistanceMixer>(parameters, states, place.name, config, shared_, remembered_, windows_);
 }
 

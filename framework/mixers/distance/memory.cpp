@@ -20,25 +20,47 @@ RememberedPositions::RememberedPositions(StateSet& states, const std::string& pr
     remembered_ = &states.add(prefix + "remembered_positions", {1}, StateType::exact);
 }
 
+Tensor RememberedPositions::now(const Context& ctx) const {
+  return remembered_ != nullptr ? ctx.state.now(*remembered_).reshape({ctx.state.count()}) : Tensor{};
+}
+
 void RememberedPositions::add(Context& ctx, std::int64_t positions) const {
   if (remembered_ == nullptr) return;
   const std::int64_t rows = ctx.state.count();
-  const Tensor now = ctx.state.now(*remembered_).reshape({rows}), next = ctx.state.next(*remembered_).reshape({rows});
+  const Tensor next = ctx.state.next(*remembered_).reshape({rows});
   if (ends_stream(config_, positions)) return ops::fill_zero(ctx, next);
-  ops::run(ctx, kernels::RememberArgs{.now = now,
-                                      .next = next,
-                                      .length = config_.length,
-                                      .added = positions,
-                                      .compressed = config_.compressed,
-                                      .rate = config_.compressed > 0 ? config_.rate : 1});
+  kernels::RememberArgs args{.now = now(ctx), .next = next, .length = config_.length, .added = positions};
+  args.begin = ctx.documents.begin;
+  if (config_.compressed > 0) {
+    args.compressed = config_.compressed;
+    args.rate = config_.rate;
+    args.block = config_.compresses_neighbours() ? config_.rate : positions;
+  }
+  ops::run(ctx, args);
 }
 
-Tensor RememberedPositions::first_key(Context& ctx, Scratch& scratch) const {
-  if (remembered_ == nullptr) return {};
-  const std::int64_t rows = ctx.state.count();
+SeenRows RememberedPositions::seen(Context& ctx, Scratch& scratch) const {
+  const DocumentBounds& of = ctx.documents;
+  SeenRows seen;
+  if (of.given()) {
+    seen.bounds.begin = scratch.like(of.begin);
+    seen.bounds.end = scratch.like(of.end);
+    ops::run(ctx,
+             kernels::KeyBoundsArgs{now(ctx), of.begin, of.end, seen.bounds.begin, seen.bounds.end, config_.rows()});
+  } else if (remembered_ != nullptr) {
+    seen.first_key = scratch.tensor({ctx.state.count()}, Dtype::i32);
+    ops::run(ctx, kernels::FirstKeyArgs{now(ctx), seen.first_key, config_.rows()});
+  }
+  return seen;
+}
+
+Tensor RememberedPositions::first_of_last(Context& ctx, Scratch& scratch) const {
+  if (!ctx.documents.given()) return seen(ctx, scratch).first_key;
+  const std::int64_t rows = ctx.documents.begin.size(0), positions = ctx.documents.begin.size(2);
   const Tensor first = scratch.tensor({rows}, Dtype::i32);
-  ops::run(ctx, kernels::FirstKeyArgs{
-                    .now = ctx.state.now(*remembered_).reshape({rows}), .first_key = first, .length = config_.rows()});
+  Scratch inner(ctx);
+  ops::run(ctx, kernels::CopyRowsArgs{seen(ctx, inner).bounds.begin.slice(2, positions - 1, positions),
+                                      first.reshape({rows, 1, 1})});
   return first;
 }
 

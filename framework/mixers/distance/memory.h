@@ -10,8 +10,16 @@
 
 #include "framework/core/context.h"
 #include "framework/mixers/distance/config.h"
+#include "kernels/attention/pattern/row_bounds.h"
 
 namespace longstride {
+
+// The key rows of [compressed | memory | segment] that are not hidden: from the row that all queries share, or between
+// those of each query's document. One of the two, or none: nothing is hidden.
+struct SeenRows {
+  Tensor first_key = {};           // (batch) i32
+  kernels::RowBounds bounds = {};  // (batch, 1, seq)
+};
 
 // How many of these rows a row of the batch sees; equal in all layers. Null with `start: zeros`, whose rows always
 // count. The count is of the exact type, because bf16 would round it.
@@ -21,11 +29,14 @@ class RememberedPositions {
 
   // Counts the segment's positions for the next step; once in a step or an evaluation's window.
   void add(Context& ctx, std::int64_t positions) const;
-  // The first row of [compressed | memory | segment] that is not hidden: (batch) i32 in scratch; absent if none ever
-  // is.
-  Tensor first_key(Context& ctx, Scratch& scratch) const;
+  // In scratch.
+  SeenRows seen(Context& ctx, Scratch& scratch) const;
+  // The first row that the segment's last query sees, (batch) i32 in scratch; absent if none is ever hidden.
+  Tensor first_of_last(Context& ctx, Scratch& scratch) const;
 
  private:
+  Tensor now(const Context& ctx) const;
+
   MemoryConfig config_;
   const State* remembered_ = nullptr;
 };

@@ -174,17 +174,19 @@ kernels::DistanceScores DistanceMixer::shapes(std::int64_t positions) const {
   kernels::DistanceScores s = mask(positions);
   s.table = term_.table_shape(s.k.size(1));
   s.dropout.p = static_cast<float>(config_.distance.dropout);
+  if (config_.documents) s.bounds.begin = s.bounds.end = Tensor(nullptr, Dtype::i32, {1, 1, positions});
   return s;
 }
 
-kernels::DistanceScores DistanceMixer::scores(const Context& ctx, const Saved& in, const Tensor& first_key) const {
+kernels::DistanceScores DistanceMixer::scores(const Context& ctx, const Saved& in, const SeenRows& seen) const {
   const DistanceConfig& c = config_.distance;
   kernels::DistanceScores s = visible(queries(in.transformed.q), keys(in.transformed.kv));
   s.table = in.table;
   s.content_bias = term_.content_bias();
   s.position_bias = term_.position_bias();
   if (span_ != nullptr) add_span(s, span_->master);
-  s.first_key = first_key;
+  s.first_key = seen.first_key;
+  s.bounds = seen.bounds;
   s.scale = 1 / std::sqrt(static_cast<double>(config_.shape.key_size));
   if (ctx.step != nullptr)
     s.dropout = {.p = static_cast<float>(c.dropout),
@@ -211,7 +213,7 @@ DistanceMixer::Attended DistanceMixer::attend(Context& ctx, const Saved& in, Scr
   const Attended out = {scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape),
                         scratch.tensor({batch, heads, seq}, ctx.exact, tape)};
   Scratch inner(ctx);
-  ops::run(ctx, kernels::DistanceAttentionArgs{.scores = scores(ctx, in, remembered_->first_key(ctx, inner)),
+  ops::run(ctx, kernels::DistanceAttentionArgs{.scores = scores(ctx, in, remembered_->seen(ctx, inner)),
                                                .v = values(in.projected.kv),
                                                .o = out.o.split_last(heads, config_.value_size),
                                                .lse = out.lse});
@@ -264,19 +266,18 @@ void DistanceMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dno
     const Tensor d_o = inner.like(made.attended.o), dtable = term_.gradient_for(ctx, made.table, inner);
     output_.gradients_but_bias(ctx, made.attended.o, dout, d_o);
     const std::int64_t heads = config_.shape.heads, size = config_.value_size;
-    ops::run(ctx,
-             kernels::DistanceAttentionBackwardArgs{.scores = scores(ctx, made, remembered_->first_key(ctx, inner)),
-                                                    .v = values(made.projected.kv),
-                                                    .o = made.attended.o.split_last(heads, size),
-                                                    .lse = made.attended.lse,
-                                                    .dout = d_o.split_last(heads, size),
-                                                    .dq = queries(gradients.q),
-                                                    .dk = keys(gradients.kv),
-                                                    .dv = values(gradients.kv),
-                                                    .dtable = dtable,
-                                                    .dcontent_bias = term_.content_gradient(),
-                                                    .dposition_bias = term_.position_gradient(),
-                                                    .dspan = span_ != nullptr ? span_->gradient : Tensor{}});
+    ops::run(ctx, kernels::DistanceAttentionBackwardArgs{.scores = scores(ctx, made, remembered_->seen(ctx, inner)),
+                                                         .v = values(made.projected.kv),
+                                                         .o = made.attended.o.split_last(heads, size),
+                                                         .lse = made.attended.lse,
+                                                         .dout = d_o.split_last(heads, size),
+                                                         .dq = queries(gradients.q),
+                                                         .dk = keys(gradients.kv),
+                                                         .dv = values(gradients.kv),
+                                                         .dtable = dtable,
+                                                         .dcontent_bias = term_.content_gradient(),
+                                                         .dposition_bias = term_.position_gradient(),
+                                                         .dspan = span_ != nullptr ? span_->gradient : Tensor{}});
     term_.add_gradient(ctx, dtable);
   }
   if (compressor_.learns() && config_.memory.reconstruction > 0 && ctx.auxiliary.sums.given()) reconstruct(ctx, made);
@@ -290,7 +291,7 @@ void DistanceMixer::remember(Context& ctx, const Saved& made) const {
   Tensor compressed;
   if (evicted.given()) {
     const Tensor usage = compressor_.reads_usage()
-                             ? memory_.evicted(received(ctx, made, remembered_->first_key(ctx, scratch), scratch))
+                             ? memory_.evicted(received(ctx, made, remembered_->seen(ctx, scratch), scratch))
                              : Tensor{};
     compressed = compressor_.compress(ctx, evicted, usage, scratch);
   }
@@ -299,7 +300,7 @@ void DistanceMixer::remember(Context& ctx, const Saved& made) const {
 
 // The gradients of values are these sums where the gradient of every output is 1. Values have eight equal elements,
 // which is what the fast kernels for 16-bit types take at least.
-Tensor DistanceMixer::received(Context& ctx, const Saved& made, const Tensor& first_key, Scratch& scratch) const {
+Tensor DistanceMixer::received(Context& ctx, const Saved& made, const SeenRows& seen, Scratch& scratch) const {
   constexpr std::int64_t elements = 8;
   const Tensor q = queries(made.transformed.q), k = keys(made.transformed.kv);
   const std::int64_t batch = k.size(0), all = k.size(1), heads = config_.shape.heads;
@@ -311,7 +312,7 @@ Tensor DistanceMixer::received(Context& ctx, const Saved& made, const Tensor& fi
   const auto everywhere = [&](std::int64_t positions) {
     return Tensor(ones.data(), ctx.compute, {batch, positions, heads, elements}, {0, 0, 0, 1});
   };
-  kernels::DistanceScores asked = scores(ctx, made, first_key);
+  kernels::DistanceScores asked = scores(ctx, made, seen);
   asked.dropout = {};
   ops::run(ctx, kernels::DistanceAttentionBackwardArgs{.scores = asked,
                                                        .v = everywhere(all),
@@ -336,13 +337,17 @@ void DistanceMixer::show_probabilities(Context& ctx, const Tensor& normed, const
       return Projected{x.q.slice(1, query, query + 1), x.kv.slice(1, 0, keys)};
     };
     Saved one = {all.joined, alone(all.projected), alone(all.transformed), all.table, {}};
-    one.attended = attend(ctx, one, inner, nullptr);
-    const Tensor shown = received(ctx, one, remembered_->first_key(ctx, inner), inner);
+    Context own = ctx;
+    if (ctx.documents.given())
+      for (Tensor* bounds : {&own.documents.begin, &own.documents.end}) *bounds = bounds->slice(2, query, query + 1);
+    one.attended = attend(own, one, inner, nullptr);
+    const Tensor shown = received(own, one, remembered_->seen(own, inner), inner);
     if (!ctx.planning()) see(n, by_head(shown));
   }
 }
 
-// Queries and keys have their norms, but no rotation by their position.
+// Queries and keys have their norms, but no rotation by their position. A row of several documents has no part: the
+// last query sees what leaves the memory only if all are of one.
 void DistanceMixer::reconstruct(Context& ctx, const Saved& made) const {
   Scratch scratch(ctx);
   const Tensor evicted = memory_.evicted(made.joined);
@@ -372,7 +377,7 @@ void DistanceMixer::reconstruct(Context& ctx, const Saved& made) const {
             .dvalues = values(dkv),
             .total = ctx.auxiliary.sums.slice(0, config_.reconstruction_loss, config_.reconstruction_loss + 1),
             .scale = config_.memory.reconstruction * ctx.auxiliary.share / terms,
-            .first_key = remembered_->first_key(ctx, scratch),
+            .first_key = remembered_->first_of_last(ctx, scratch),
             .last = config_.memory.compressed});
   if (content.any())
     ops::run(ctx, QueryKeyBackwardArgs{.transform = content, .dy = keys(dkv), .x = keys(kv), .dx = keys(dkv)});

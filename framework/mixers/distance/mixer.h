@@ -31,6 +31,7 @@ struct DistanceMixerConfig {
   std::uint32_t dropout_layer = 0;  // a number of its own in the model, for the dropout of probabilities
   std::int64_t span_loss = 0, reconstruction_loss = 0;  // indices among the auxiliary losses
   std::int64_t segment = 0;                             // positions of a whole one, which generation follows
+  bool documents = false;                               // rows have documents that do not see one another
 };
 
 // Tensors that generation keeps for a compressed memory; absent where the stream is too short to need it.
@@ -169,7 +170,7 @@ class DistanceMixer final : public Mixer {
   // Writes the memory of the next step.
   void remember(Context& ctx, const Saved& made) const;
   // The attention that every position received: (batch, rows + seq, heads), the sums of probabilities over queries.
-  Tensor received(Context& ctx, const Saved& made, const Tensor& first_key, Scratch& scratch) const;
+  Tensor received(Context& ctx, const Saved& made, const SeenRows& seen, Scratch& scratch) const;
   // The reconstruction loss and its gradient.
   void reconstruct(Context& ctx, const Saved& made) const;
   Tensor bias_of(const Tensor& bias, std::int64_t begin, std::int64_t end) const {
@@ -178,7 +179,7 @@ class DistanceMixer final : public Mixer {
   // The pairs that are allowed, without values.
   kernels::DistanceScores visible(const Tensor& q, const Tensor& k) const;
   void add_span(kernels::DistanceScores& scores, const Tensor& spans) const;
-  kernels::DistanceScores scores(const Context& ctx, const Saved& in, const Tensor& first_key) const;
+  kernels::DistanceScores scores(const Context& ctx, const Saved& in, const SeenRows& seen) const;
   Tensor keys(const Tensor& kv) const;    // (batch, n, heads, key size)
   Tensor values(const Tensor& kv) const;  // (batch, n, heads, value size)
   Tensor queries(const Tensor& q) const { return q.split_last(config_.shape.heads, config_.shape.key_size); }

@@ -241,8 +241,8 @@ std::unique_ptr<MixerFamily> DistanceSettings::make(const MixerForm& form, Param
 }
 
 std::string DistanceSettings::problem_of_documents() const {
-  if (remembers()) return "what a row remembers (model.memory) may be of another document";
-  return MixerConfig::problem_of_documents();
+  if (!remembers() || memory.start == MemoryStart::empty) return {};
+  return "a memory starts as zeros, which precede a row but not a document within it (start: empty would do)";
 }
 
 std::string DistanceSettings::problem_of_windows(const std::vector<std::int64_t>& windows, std::int64_t layers) const {

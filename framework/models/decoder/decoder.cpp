@@ -133,8 +133,8 @@ void Decoder::losses(Context& ctx, const Batch& batch, const Tensor& losses) con
     const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
     stack_->forward(quiet, h, normed, nullptr);
     head_->losses(quiet, normed, here.asked, losses);
+    family_->end_step(quiet, batch.tokens.size(1));
   }
-  family_->end_step(ctx, batch.tokens.size(1));
 }
 
 void Decoder::loss_and_gradients(Context& outer, const Batch& batch, double scale, const Tensor& losses) const {
@@ -161,9 +161,9 @@ void Decoder::loss_and_gradients(Context& outer, const Batch& batch, double scal
     stack_->backward(ctx, d, dh, tape);
     input_->backward(ctx, dh, batch, here.first);
   }
+  family_->end_step(ctx, batch.tokens.size(1));
   tape.close_frame();
   LONGSTRIDE_CHECK(tape.empty(), "the tape is not empty after a step");
-  family_->end_step(ctx, batch.tokens.size(1));
 }
 
 void Decoder::visit_attention(Context& ctx, const Batch& batch, const std::vector<std::int64_t>& queries,

@@ -138,7 +138,7 @@ void check_positions(SettingsChecker& check, const DecoderConfig& m) {
 std::unique_ptr<Model> DecoderConfig::make_model() const { return std::make_unique<Decoder>(*this); }
 
 std::unique_ptr<MixerFamily> DecoderConfig::make_mixers(ParameterSet& parameters, StateSet& states) const {
-  return std::make_unique<MixerCycle>(entries(), *this, context, parameters, states);
+  return std::make_unique<MixerCycle>(entries(), *this, context, documents.separate, parameters, states);
 }
 
 std::vector<MixerEntry> DecoderConfig::entries() const {

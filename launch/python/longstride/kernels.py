@@ -38,13 +38,13 @@ class Kernels:
             raise UserError(f"attention is \"kernels\", but the library of kernels {problem}")
         return problem is None
 
-    def attend(self, q, k, v, pattern, layer, first=0):
+    def attend(self, q, k, v, pattern, layer, first=0, sink=None):
         # A step of generation has fewer queries than keys; it reads every key once, whichever way it is computed.
         if q.shape[2] != k.shape[2]:
-            return patterns.attend(q, k, v, pattern, layer, first)
+            return patterns.attend(q, k, v, pattern, layer, first, sink)
         if self.usable(q, max(q.shape[-1], v.shape[-1])):
-            return self.attention(q, k, v, self.of_layer(pattern, layer))
-        return patterns.attend(q, k, v, pattern, layer, first)
+            return self.attention(q, k, v, self.of_layer(pattern, layer), sink=sink)
+        return patterns.attend(q, k, v, pattern, layer, first, sink)
 
     def of_layer(self, pattern, layer):
         """The pattern as longstride.attention takes it, made once."""

@@ -63,6 +63,7 @@ inline std::uint32_t __byte_perm(std::uint32_t a, std::uint32_t b, std::uint32_t
   return result;
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline float __uint_as_float(std::uint32_t x) {
   float y;
   std::memcpy(&y, &x, 4);
@@ -102,6 +103,12 @@ inline unsigned __ballot_sync(unsigned, bool value) {
   const auto all = longstride::emulated::of_warp(value);
   unsigned bits = 0;
   for (unsigned i = 0; i < 32; ++i) bits |= static_cast<unsigned>(all[i]) << i;
+  return bits;
+}
+inline unsigned __match_any_sync(unsigned, int value) {
+  const auto all = longstride::emulated::of_warp(value);
+  unsigned bits = 0;
+  for (unsigned i = 0; i < 32; ++i) bits |= static_cast<unsigned>(all[i] == value) << i;
   return bits;
 }
 template <class T>

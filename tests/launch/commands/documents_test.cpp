@@ -1,6 +1,7 @@
 // Commands on text in documents that do not see one another.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "framework/core/files/safetensors.h"
@@ -63,6 +64,33 @@ TEST(DocumentCommands, EvalScoresDocumentsApartOrJoined) {
   EXPECT_NE(own["bits_per_byte"], joined["bits_per_byte"]);
   EXPECT_EQ(own["documents"], "separate");
   EXPECT_FALSE(joined.contains("documents"));
+}
+
+// In the second window a line ends with the first position, and the next begins.
+TEST(DocumentCommands, AttentionIsThatWithinDocuments) {
+  const TemporaryDirectory dir;
+  prepare_lines(dir);
+  write_text(dir / "remembers.yaml",
+             remembering_recipe("length: 64", "steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1", 64));
+  for (const std::string recipe : {"r", "remembers"})
+    for (const std::string documents : {"separate", "joined"}) {
+      SCOPED_TRACE(recipe + " " + documents);
+      const CommandResult trained = run_command(
+          {"train", recipe + ".yaml", "--run", recipe + documents, "--set", "data.documents=" + documents}, dir.path());
+      ASSERT_EQ(trained.exit_code, 0) << trained.err;
+      const CommandResult drawn = run_command({"attention", recipe + documents, "--split", "train", "--input", "1",
+                                               "--layer", "0", "--head", "1", "--query", "0", "--query", "1"},
+                                              dir.path());
+      ASSERT_EQ(drawn.exit_code, 0) << drawn.err;
+      const auto pictures =
+          nlohmann::json::parse(text_of(dir / (recipe + documents + "/attention/attention.json")))["pictures"];
+      EXPECT_EQ(pictures[1]["entropy_bits"] == 0, documents == "separate") << pictures[1];
+      if (recipe == "r") continue;
+      EXPECT_GT(pictures[0]["weight_of_memory"], 0.5);
+      EXPECT_EQ(pictures[1]["weight_of_memory"] == 0, documents == "separate");
+      const double keys = documents == "separate" ? 11 : 65;  // weights of a model that has learned nothing are alike
+      EXPECT_NEAR(pictures[0]["entropy_bits"].get<double>(), std::log2(keys), 0.2);
+    }
 }
 
 }  // namespace

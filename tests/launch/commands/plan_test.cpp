@@ -264,6 +264,8 @@ TEST(Plan, ForAGpuNamesWhatMakesAttentionWithDistancesSlow) {
   };
   EXPECT_EQ(of_distance({"model.distance.dropout=0.1"}),
             "dropout of attention probabilities " + portable + "; 0 is fast (model.distance.dropout)");
+  EXPECT_EQ(of_distance({"data.documents=separate"}),
+            "documents apart with model.distance " + portable + "; joined is fast (data.documents)");
   EXPECT_EQ(of_distance({"model.distance.distances=127"}),
             "tables of 127 rows, of which the last stands for several distances, " + portable +
                 "; a row for every distance is fast (model.distance.distances)");

@@ -358,7 +358,7 @@ TEST_F(AttentionOfARun, MemoryHasTheProbabilitiesOfTheWindowsBefore) {
   std::vector<std::uint8_t> windows(static_cast<std::size_t>(6 * c.segment));
   set->read(0, 0, std::ssize(windows), windows.data());
   std::size_t n = 0;
-  show_attention(*run.model, *run.recipe.objective, windows, {5, 11},
+  show_attention(*run.model, *run.recipe.objective, {windows}, {5, 11},
                  [&](std::int64_t layer, const MixesPositions::Probabilities& all) {
                    for (std::int64_t head = 0; head < 2; ++head)
                      for (std::size_t q = 0; q < 2; ++q, ++n) {

@@ -405,6 +405,10 @@ TEST(RecipeErrors, KeysOfDistancesThatLeaveNothingToReadOrHaveNoEffectAreRefused
   EXPECT_EQ(with({"model.distance.dilated_heads=1", "model.distance.dilation=1"}),
             "--set model.distance.dilated_heads=1: model.distance.dilated_heads is 1, but model.distance.dilation is 1 "
             "in every layer, so it has no effect; set a dilation, or remove it");
+  EXPECT_NO_THROW(parse_recipe(small_distance_recipe, "r.yaml", {"data.documents=separate"}));
+  EXPECT_EQ(with({"data.documents=separate", "model.memory.start=zeros"}),
+            "--set data.documents=separate: data.documents is separate, but a memory starts as zeros, which precede a "
+            "row but not a document within it (start: empty would do); set data.documents: joined");
   EXPECT_EQ(with({"model.init_deviations.distance_table=1"}),
             "--set model.init_deviations.distance_table=1: model.init_deviations.distance_table is 1, but this model "
             "has no learned table of distances; remove it, or set model.distance.table: learned");

@@ -17,6 +17,8 @@ class Attention(nn.Module):
         self.sizes = [s.heads * s.key_size, s.heads * s.key_size, s.heads * s.value_size]
         self.query_key_value = nn.Linear(s.width, sum(self.sizes), bias=s.attention_bias)
         self.output = nn.Linear(s.heads * s.value_size, s.width, bias=s.attention_bias)
+        learned = s.pattern is not None and s.pattern.sink == "learned"
+        self.sink = nn.Parameter(torch.zeros(s.heads)) if learned else None
         self.attend = attend
 
     def normalised(self, x):
@@ -50,5 +52,5 @@ class Attention(nn.Module):
         q, k = self.transform(q, first), self.transform(k, first)
         if cache is not None:
             k, v = cache.extend(self.layer, first, k, v)
-        mixed = self.attend(q, k, v, self.settings.pattern, self.layer, first)
+        mixed = self.attend(q, k, v, self.settings.pattern, self.layer, first, self.sink)
         return self.output(mixed.transpose(1, 2).reshape(batch, n, -1))

@@ -129,7 +129,7 @@ class Decoder(nn.Module):
         for name, p in self.named_parameters():
             if name.endswith("norm.weight"):
                 p.fill_(1)
-            elif name.endswith("bias"):
+            elif name.endswith(("bias", ".sink")):
                 p.zero_()
             elif name.endswith(".span"):
                 p.fill_(s.distance.span.initial)

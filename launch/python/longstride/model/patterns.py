@@ -60,10 +60,14 @@ def first_key(pattern, layer, row):
     return least
 
 
-def attend_rows(q, k, v, pattern, layer, i, j):
+def attend_rows(q, k, v, pattern, layer, i, j, sink):
     """Attention of queries at positions i to keys at positions j. A query that may attend to nothing gets 0."""
     allowed = mask(pattern, layer, i, j)
     scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+    if sink is not None:
+        sinks = sink.to(scores.dtype)[:, None, None].expand(*scores.shape[:3], 1)
+        weights = torch.softmax(torch.cat([scores.masked_fill(~allowed, -math.inf), sinks], -1), -1)
+        return weights[..., :-1] @ v
     empty = ~allowed.any(-1)
     if bool(empty.any()):
         allowed = allowed | empty[..., None]  # keeps softmax finite
@@ -71,8 +75,9 @@ def attend_rows(q, k, v, pattern, layer, i, j):
     return (weights @ v).masked_fill(empty[..., None], 0.0)
 
 
-def attend(q, k, v, pattern, layer, first=0):
-    """(batch, heads, queries, value size). Queries are those at positions first, first + 1, ...; keys begin at 0.
+def attend(q, k, v, pattern, layer, first=0, sink=None):
+    """(batch, heads, queries, value size). Queries are those at positions first, first + 1, ...; keys begin at 0. `sink`
+    (heads) is a logit that joins every softmax without a value.
 
     Half-precision inputs are multiplied, and their softmax taken, in fp32.
     """
@@ -87,7 +92,7 @@ def attend(q, k, v, pattern, layer, first=0):
         low = first_key(pattern, layer, first + begin)
         i = torch.arange(first + begin, first + end, device=q.device)
         j = torch.arange(low, first + end, device=q.device)
-        work = (q[:, :, begin:end], k[:, :, low:first + end], v[:, :, low:first + end], pattern, layer, i, j)
+        work = (q[:, :, begin:end], k[:, :, low:first + end], v[:, :, low:first + end], pattern, layer, i, j, sink)
         if step < rows and torch.is_grad_enabled():  # scores of one piece at a time, in backward as well
             out.append(checkpoint(attend_rows, *work, use_reentrant=False, preserve_rng_state=False))
         else:

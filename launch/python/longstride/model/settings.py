@@ -36,7 +36,7 @@ class Pattern:
         self.summary_inclusive = keys.flag("summary_inclusive")
         self.first = keys.whole("first", 0, least=0)
         keys.choice("direction", ("past",), "past")  # the only one of decoders
-        keys.choice("sink", ("none",), "none")  # this package has no other
+        self.sink = keys.choice("sink", ("none", "learned"), "none")
         keys.done()
         self.heads = heads
         self.check(keys)
@@ -86,7 +86,7 @@ class Pattern:
     def to_dict(self):
         made = {"integration": self.integration, "parts": self.parts, "stride": self.stride, "window": self.window,
                 "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive,
-                "first": self.first, "direction": "past", "sink": "none"}
+                "first": self.first, "direction": "past", "sink": self.sink}
         return {**made, "summary": self.summary} if self.summary else made
 
 

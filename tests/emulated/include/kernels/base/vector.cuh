@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
 
 #include "kernels/base/cuda_types.cuh"
@@ -24,6 +25,28 @@ template <int n, class T>
 void store(T* to, const float (&from)[n]) {
   expect_aligned<n>(to);
   for (int i = 0; i < n; ++i) to[i] = from_float<T>(from[i]);
+}
+
+template <class T, int n>
+struct Pack {
+  T value[n];
+};
+template <class T, int n>
+struct alignas(sizeof(T) * n) Words {
+  T value[n];
+};
+template <class T>
+constexpr int pack_of = 16 / static_cast<int>(sizeof(T));
+template <int n, class T>
+Words<T, n> read(const T* from) {
+  expect_aligned<n>(from);
+  Words<T, n> words;
+  std::memcpy(words.value, from, sizeof words);
+  return words;
+}
+template <class T, int n>
+void unpack(const Words<T, n>& from, float (&to)[n]) {
+  load<n>(from.value, to);
 }
 
 inline float warp_sum(float x) {
