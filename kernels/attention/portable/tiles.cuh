@@ -66,7 +66,7 @@ __device__ inline TileSpan key_tiles_of(const Seen& seen, const RowSet& queries,
 template <class Term, class T, int Key, int Queries, int Stages, bool Skew>
 struct TilesOf;
 
-// What a term does to one pair in the kernels for f32.
+// The pairs of a term in the kernels for f32, one at a time.
 template <class Term>
 class PairsOf;
 

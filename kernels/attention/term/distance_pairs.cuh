@@ -1,4 +1,4 @@
-// What the distance term does to one pair of entries, read from global memory, for products in f32.
+// One pair of entries under the distance term, read from global memory, for products in f32.
 #pragma once
 #include "kernels/attention/term/distance.cuh"
 #include "kernels/base/vector.cuh"

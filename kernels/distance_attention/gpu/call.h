@@ -32,7 +32,7 @@ struct Call {
   void *score_gradients = nullptr, *probabilities = nullptr;
   float scale = 1, longest_span = 0, ramp = 0, keep_scale = 1;
   std::int32_t batch = 0, heads = 0, n_q = 0, n_k = 0, size = 0, value_size = 0, distances = 0, window = 0;
-  std::int32_t query_tiles = 0;  // of tile_rows, in f32 of portable::plain_rows
+  std::int32_t query_tiles = 0;  // each tile_rows long, in f32 portable::plain_rows
   std::int32_t chunks = 0, bands = 0, saved_units = 0;
   bool self = true;
   bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long
