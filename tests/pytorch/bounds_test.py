@@ -1,5 +1,6 @@
 """longstride.attention within documents and intervals, with sinks, and with other queries than keys."""
 import unittest
+from types import SimpleNamespace
 from unittest import mock
 
 import support
@@ -111,6 +112,26 @@ class Results(unittest.TestCase):
                                         drawn_sink().to(dtype)) for dtype in (torch.float32, torch.bfloat16))
         self.assertEqual(found[-1].dtype, torch.bfloat16)
         torch.testing.assert_close(found[-1].float(), right[-1], rtol=0.02, atol=0.02)
+
+    def test_sinks_are_those_of_gpt_oss(self):
+        try:
+            from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
+        except ImportError:
+            self.skipTest("this Python has no transformers with gpt_oss")
+        layer = SimpleNamespace(num_key_value_groups=1, training=False)
+        for name in ("dense", "window and first", "window"):
+            pattern = P(parts=["local"], window=11) if name == "window" else PATTERNS[name]
+            hidden = ~support.allowed(pattern, HEADS, N).to(device)
+            mask = torch.zeros(hidden.shape, device=device).masked_fill(hidden, torch.finfo(torch.float32).min)
+
+            def theirs(q, k, v, sink):
+                layer.sinks = sink
+                return eager_attention_forward(layer, q, k, v, mask, q.shape[-1] ** -0.5)[0].transpose(1, 2)
+
+            tensors = [*support.inputs(BATCH, HEADS, N, *SIZES, torch.float32), drawn_sink()]
+            found = support.results(lambda q, k, v, s: longstride.attention(q, k, v, pattern, sink=s), *tensors)
+            for x, y in zip(found, support.results(theirs, *tensors)):
+                torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-5, msg=lambda m: f"{name}: {m}")
 
     def test_documents_alone_have_the_results_of_a_row(self):
         tensors = support.inputs(1, HEADS, N, *SIZES, torch.float32)
