@@ -20,7 +20,7 @@ __device__ int sum_before(int x, int& all) {
   const int lane = static_cast<int>(threadIdx.x) % warp_threads, warp = static_cast<int>(threadIdx.x) / warp_threads;
   int sum = x;
   for (int step = 1; step < warp_threads; step *= 2) {
-    const int other = __shfl_up_sync(0xFFFFFFFFu, sum, static_cast<unsigned>(step));
+    const int other = __shfl_sync(0xFFFFFFFFu, sum, max(lane - step, 0));
     if (lane >= step) sum += other;
   }
   if (lane == warp_threads - 1) of_warp[warp] = sum;

@@ -10,6 +10,7 @@ if(NOT LONGSTRIDE_CUDA)
   list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu ${attention}/decode/decode_cuda.cu
     ${distance}/decode/distance_decode_cuda.cu
     ${distance}/gpu/distance_attention_cuda.cpp ${PROJECT_SOURCE_DIR}/kernels/base/add_partials_cuda.cu
+    ${PROJECT_SOURCE_DIR}/kernels/block_lists/block_lists_cuda.cu
     ${PROJECT_SOURCE_DIR}/kernels/embedding/embedding_cuda.cu ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_gelu_sm90.cu
     ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_panels_sm90.cu)
   add_library(emulated_kernels OBJECT ${emulated})

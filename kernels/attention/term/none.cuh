@@ -59,6 +59,10 @@ struct NoTerm {
     return {pass.part[part], rows_within(pass.part[part].keys, residue, call.n_k),
             call.bounds.of(unit.batch, unit.head)};
   }
+  // What the block's tile of `rows` may see at all.
+  __device__ BlockList listed(std::int32_t rows) const {
+    return call.lists.of(unit.batch, unit.head).of_row(unit.tile * rows);
+  }
 };
 
 struct NoTiles {
