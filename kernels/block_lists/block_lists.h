@@ -15,7 +15,9 @@ struct BlockListsArgs {
     return {WorkKind::other, bytes_of(lists.key_begin, lists.keys, lists.query_begin, lists.queries), 0};
   }
   Tensor scratch_on(Device device) const;
-  std::int64_t heads() const { return lists.keys.size(0) * lists.keys.size(1); }  // of all sequences, with own lists
+  std::int64_t heads() const {
+    return lists.keys.size(0) * lists.keys.size(1);
+  }  // with lists of their own, in all sequences
   std::int64_t query_blocks() const { return lists.key_begin.size(2) - 1; }
   std::int64_t key_blocks() const { return lists.query_begin.size(2) - 1; }
   static constexpr std::int64_t shares = 32;  // in which a GPU counts the query blocks of a head

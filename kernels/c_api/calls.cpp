@@ -75,7 +75,7 @@ BlockLists lists_of(const longstride_plan& plan, const std::int32_t* key_begin, 
           .keys = array_of(true, keys, Dtype::i32, {e.list_batch, e.list_heads, e.list_entries})};
 }
 
-// What sees the lists from the keys in scratch, and the bytes that it has there; without memory these alone.
+// Makes room in scratch for the lists seen from the keys, and counts its bytes; without memory it only counts.
 BlockListsArgs lists_from_keys(const longstride_plan& plan, const BlockLists& lists, std::byte* memory,
                                std::size_t& bytes) {
   BlockListsArgs args{lists};

@@ -18,7 +18,7 @@ struct EmulatedShape {
   AttentionPath path = AttentionPath::sm90;
   std::vector<std::int32_t> ends = {};  // where documents end, to which rows are clamped
   Dtype dtype = Dtype::bf16;
-  std::int32_t block = 0;  // of drawn lists; 0: none
+  std::int32_t block = 0;  // rows of drawn lists; 0: none
 
   std::string with_sizes() const {
     const std::string documents = ends.empty() ? "" : ", " + std::to_string(ends.size()) + " documents";

@@ -34,7 +34,7 @@ class BlockListsTest : public OpTest {
           if (listed(of, head, by_key ? e : r, by_key ? r : e)) lists.second.push_back(static_cast<double>(e)), ++count;
         lists.first.push_back(static_cast<double>(count));
       }
-      lists.second.resize(static_cast<std::size_t>((head + 1) * entries), -1);  // what no list has stays as it is
+      lists.second.resize(static_cast<std::size_t>((head + 1) * entries), -1);  // entries that no list has stay
     }
     return lists;
   }

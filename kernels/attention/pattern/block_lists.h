@@ -35,13 +35,13 @@ struct ListsOfHead {
   LONGSTRIDE_HOST_DEVICE BlockList of_row(std::int32_t row) const {
     if (block == 0) return {};
     const std::int32_t* const at = begin + row / block;
-    return {blocks + at[0], blocks + at[1], block};
+    return {blocks + at[0], at[1] - at[0], block};
   }
 };
 
 // The lists of all sequences and heads, passed to kernels by value.
 struct ListsView {
-  ListsOfHead first;                                                  // of the first head
+  ListsOfHead first;                                                  // the first head
   std::int64_t begin_batch = 0, begin_head = 0, batch = 0, head = 0;  // strides
 
   ListsView() = default;
@@ -56,6 +56,7 @@ struct ListsView {
   static ListsView of_queries(const BlockLists& lists) { return {lists.key_begin, lists.keys, lists.block}; }
   static ListsView of_keys(const BlockLists& lists) { return {lists.query_begin, lists.queries, lists.block}; }
 
+  bool given() const { return first.block != 0; }
   LONGSTRIDE_HOST_DEVICE ListsOfHead of(std::int64_t sequence, std::int64_t number) const {
     return {first.begin + sequence * begin_batch + number * begin_head, first.blocks + sequence * batch + number * head,
             first.block};

@@ -64,8 +64,9 @@ constexpr TileSpan query_tiles_of(const Part& part, const RowSet& queries, const
 
 // The blocks of rows, strictly increasing, whose tiles are visited; all tiles are where no list is given.
 struct BlockList {
-  const std::int32_t *next = nullptr, *end = nullptr;
-  std::int32_t rows = 0;  // of a block; 0: no list
+  const std::int32_t* next = nullptr;
+  std::int32_t left = 0;
+  std::int32_t rows = 0;  // in a block; 0: no list
 
   constexpr bool given() const { return rows > 0; }
 };
@@ -77,7 +78,8 @@ class TileWalk {
   constexpr explicit TileWalk(const TileSpan& span) : span_(span), at_(span.begin), stop_(span.end) {}
   constexpr TileWalk(const TileSpan& span, const BlockList& list, std::int32_t rows) : TileWalk(span) {
     if (!list.given()) return;
-    list_ = list;
+    next_ = list.next;
+    left_ = list.left;
     tiles_ = list.rows / rows;
     stop_ = at_;
     enter_block();
@@ -91,16 +93,17 @@ class TileWalk {
 
  private:
   constexpr void enter_block() {
-    while (at_ >= stop_ && list_.next != list_.end) {
-      const std::int32_t begin = *list_.next++ * tiles_, end = begin + tiles_;
-      at_ = begin > span_.begin ? begin : span_.begin;
+    for (; at_ >= stop_ && left_ > 0; --left_) {
+      const std::int32_t begin = *next_++ * tiles_, end = begin + tiles_;
+      at_ = begin > at_ ? begin : at_;
       stop_ = end < span_.end ? end : span_.end;
     }
   }
 
   TileSpan span_;
   std::int32_t at_ = 0, stop_ = 0, tiles_ = 1;  // [at, stop): what is left of the block
-  BlockList list_;
+  const std::int32_t* next_ = nullptr;
+  std::int32_t left_ = 0;
 };
 
 }  // namespace longstride::kernels

@@ -204,7 +204,7 @@ void launch_dkdv(const typename Term::Call& call, const Launch& launch) {
 
 template <class T>
 void dkdv(const PlanCall& call, const Launch& launch) {
-  launch_dkdv<T, NoTerm>(call, launch);
+  call.lists.given() ? launch_dkdv<T, ListedTerm>(call, launch) : launch_dkdv<T, NoTerm>(call, launch);
 }
 template <class T>
 void dkdv(const distance::PortableCall& call, const Launch& launch) {

@@ -359,14 +359,14 @@ void run_dkdv(const typename Term::Call& call, const Launch& launch) {
 
 }  // namespace
 
-#define LONGSTRIDE_FOR_F32(name)                                               \
-  template <>                                                                  \
-  void name<float>(const PlanCall& call, const Launch& launch) {               \
-    run_##name<NoTerm>(call, launch);                                          \
-  }                                                                            \
-  template <>                                                                  \
-  void name<float>(const distance::PortableCall& call, const Launch& launch) { \
-    run_##name<DistanceTerm>(call, launch);                                    \
+#define LONGSTRIDE_FOR_F32(name)                                                                  \
+  template <>                                                                                     \
+  void name<float>(const PlanCall& call, const Launch& launch) {                                  \
+    call.lists.given() ? run_##name<ListedTerm>(call, launch) : run_##name<NoTerm>(call, launch); \
+  }                                                                                               \
+  template <>                                                                                     \
+  void name<float>(const distance::PortableCall& call, const Launch& launch) {                    \
+    run_##name<DistanceTerm>(call, launch);                                                       \
   }
 LONGSTRIDE_FOR_F32(forward)
 LONGSTRIDE_FOR_F32(dq)
