@@ -31,7 +31,7 @@ void block_lists(const BlockListsArgs& args, const Launch&) {
   const std::string problem = problem_of(args.lists, args.key_blocks());
   LONGSTRIDE_CHECK(problem.empty(), "{}", problem);
   const std::int64_t of_sequence = args.lists.keys.size(1), count = args.key_blocks();
-#pragma omp parallel for
+#pragma omp parallel for if (args.heads() > 1)
   for (std::int64_t head = 0; head < args.heads(); ++head) {
     const ListsOfHead from = ListsView::of_queries(args.lists).of(head / of_sequence, head % of_sequence);
     std::int32_t* const begin = args.lists.query_begin.as<std::int32_t>() + head * (count + 1);
