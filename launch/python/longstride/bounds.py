@@ -97,7 +97,8 @@ def bounds_of(block_mask):
 def lists_of(block_mask):
     """A BlockMask of FlexAttention as `lists` of attention with Pattern(direction="both"), which mean the same: bounds
     alone where rows see intervals, else its blocks, and bounds if a row does not see all keys of them. Refused if what a
-    row sees is no interval of the keys of its blocks, or if intervals would fall from row to row."""
+    row sees is no interval of the keys of its blocks, or if intervals would fall from row to row. Call it outside of
+    compiled code."""
     seen = _Seen(block_mask)
     begin, end, falls = seen.bounds(False)
     if not falls.any() and torch.equal(seen.count, seen.end - seen.begin):
@@ -143,9 +144,21 @@ class _Seen:
             torch.cat(x).view(batch, heads, blocks * rows)[..., :block_mask.seq_lengths[0]] for x in zip(*found))
         self.run = run.bool()
 
+    def _pairs(self, number, begin, create_mask):
+        """Whether the mask allows the pairs of query blocks and the key blocks that begin there: (block, row, column)."""
+        (queries, keys), (rows, columns) = self.mask.seq_lengths, self.mask.BLOCK_SIZE
+        _, heads, blocks, _ = self.listed.shape
+        sequence, head, first = number // blocks // heads, number // blocks % heads, number % blocks * rows
+
+        def see(tile, _, i, j):
+            return self.mask.mask_mod(sequence[tile], head[tile], (first[tile] + i).clamp(max=queries - 1),
+                                      (begin[tile] + j).clamp(max=keys - 1)) & (begin[tile] + j < keys)
+
+        return create_mask(see, len(number), 1, rows, columns, number.device)[:, 0].to(torch.int8)
+
     def _of_blocks(self, at, create_mask):
         """Of the query blocks of these numbers: (number, row of it)."""
-        (queries, keys), (rows, columns) = self.mask.seq_lengths, self.mask.BLOCK_SIZE
+        keys, (rows, columns) = self.mask.seq_lengths[1], self.mask.BLOCK_SIZE
         listed, full = (x.flatten(0, 2)[at] for x in (self.listed, self.full))
         slots = max(1, int(listed.sum(1).max()))
         given, block = listed.to(torch.int8).sort(dim=1, descending=True, stable=True)  # in order, the listed first
@@ -156,19 +169,11 @@ class _Seen:
         first = torch.zeros(*size.shape, rows, dtype=torch.int64, device=at.device)
         last = size[..., None].repeat(1, 1, rows)
         count = last.clone()
-        partial = (given & ~full.gather(1, block)).nonzero().T
-        if partial.shape[1] > 0:
-            (_, heads, blocks, _), number, j0 = self.listed.shape, at[partial[0]], begin[tuple(partial)]
-            sequence, head, i0 = number // blocks // heads, number // blocks % heads, number % blocks * rows
-
-            def see(tile, _, i, j):
-                return self.mask.mask_mod(sequence[tile], head[tile], (i0[tile] + i).clamp(max=queries - 1),
-                                          (j0[tile] + j).clamp(max=keys - 1))
-
-            seen = create_mask(see, len(number), 1, rows, columns, at.device)[:, 0]
-            seen = (seen & (torch.arange(columns, device=at.device) < size[tuple(partial)][:, None, None])).to(torch.int8)
-            count[tuple(partial)], first[tuple(partial)] = seen.sum(2), seen.argmax(2)
-            last[tuple(partial)] = columns - seen.flip(2).argmax(2)
+        partial = (given & ~full.gather(1, block)).nonzero(as_tuple=True)
+        if len(partial[0]) > 0:
+            seen = self._pairs(at[partial[0]], begin[partial], create_mask)
+            count[partial], first[partial] = seen.sum(2), seen.argmax(2)
+            last[partial] = columns - seen.flip(2).argmax(2)
         some = count > 0
         before = size.cumsum(1) - size  # listed keys of earlier slots
         beyond = 2**62
