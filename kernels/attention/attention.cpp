@@ -22,9 +22,34 @@ void check_bounds(const RowBounds& bounds, std::int64_t batch, std::int64_t head
   check(bounds.beyond_query, keys);
 }
 
-// Checks q, k, v, o, lse and bounds of one call against the plan and each other.
+// from_keys: the lists are needed from both sides.
+void check_lists(const BlockLists& lists, const AttentionPlan& plan, std::int64_t batch, bool from_keys) {
+  const std::int32_t block = lists.block;
+  LONGSTRIDE_CHECK(
+      block > 0 && block % BlockLists::unit == 0 && block % plan.tile.queries == 0 && block % plan.tile.keys == 0,
+      "attention's lists have blocks of {}, but must have a multiple of {} and of tiles of {} and {}", block,
+      BlockLists::unit, plan.tile.queries, plan.tile.keys);
+  LONGSTRIDE_CHECK(plan.parts.size() == 1 && plan.parts[0].kind == PartKind::dense,
+                   "attention has lists and a plan of {} parts, but lists restrict one dense part", plan.parts.size());
+  const Tensor& first = lists.key_begin;
+  const auto check = [&](const Tensor& t, std::int64_t count, std::int64_t heads) {
+    const bool fits = t.given() && t.rank() == 3 && (t.size(0) == batch || t.size(0) == 1) &&
+                      (t.size(1) == heads || t.size(1) == 1) && (count < 0 || t.size(2) == count) && t.contiguous() &&
+                      t.dtype() == Dtype::i32 && t.size(0) == first.size(0) && t.size(1) == first.size(1);
+    LONGSTRIDE_CHECK(fits, "attention's lists are {} of {}, but must be contiguous ({} or 1, {} or 1, {}) of i32",
+                     t.shape().text(), name_of(t.dtype()), batch, heads, count < 0 ? lists.keys.size(2) : count);
+  };
+  const auto heads = static_cast<std::int64_t>(plan.heads.size());
+  check(first, tiles_in(plan.queries, block) + 1, heads);
+  check(lists.keys, -1, heads);
+  if (!from_keys) return;
+  check(lists.query_begin, tiles_in(plan.n, block) + 1, heads);
+  check(lists.queries, lists.keys.size(2), heads);
+}
+
+// Checks q, k, v, o, lse, bounds and lists of one call against the plan and each other.
 template <class Args>
-void check_forward(Device device, const Args& args) {
+void check_forward(Device device, const Args& args, bool with_gradients = false) {
   const Tensor &q = args.q, &v = args.v;
   check_computes(device, q, "attention's q");
   LONGSTRIDE_CHECK(q.rank() == 4 && v.rank() == 4,
@@ -39,6 +64,7 @@ void check_forward(Device device, const Args& args) {
   check_rows(v, {batch, n, heads, v.size(3)}, q.dtype(), "attention's v");
   check_rows(args.o, {batch, queries, heads, v.size(3)}, q.dtype(), "attention's o");
   if (args.bounds.given() || args.bounds.end.given()) check_bounds(args.bounds, batch, heads, queries, n);
+  if (args.lists.given()) check_lists(args.lists, *args.plan, batch, with_gradients);
   const Shape expected{batch, heads, queries};
   const Dtype exact = exact_type(device, q.dtype());
   LONGSTRIDE_CHECK(args.lse.shape() == expected && args.lse.contiguous() && args.lse.dtype() == exact,
@@ -53,7 +79,7 @@ Tensor scratch_of(std::size_t bytes) { return {nullptr, Dtype::u8, {static_cast<
 void AttentionArgs::check(Device device) const { check_forward(device, *this); }
 
 void AttentionBackwardArgs::check(Device device) const {
-  check_forward(device, *this);
+  check_forward(device, *this, true);
   check_rows(dout, o.shape(), o.dtype(), "attention's dout");
   check_rows(dq, q.shape(), q.dtype(), "attention's dq");
   check_rows(dk, k.shape(), q.dtype(), "attention's dk");

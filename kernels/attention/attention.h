@@ -1,6 +1,6 @@
-// o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the plan and the bounds, where given, allow i (Eq. 2
-// to 8), in tiles with an online softmax (Dao et al. 2022): no n x n matrix, and no tile without an allowed pair is
-// touched.
+// o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the plan and, where given, bounds and lists allow i
+// (Eq. 2 to 8), in tiles with an online softmax (Dao et al. 2022): no n x n matrix, and no tile without an allowed pair
+// is touched.
 //
 // The result does not depend on the number of threads, bit for bit. A row without an allowed key gets o = 0, lse =
 // -infinity and no gradient.
@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/attention/pattern/block_lists.h"
 #include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/base/op.h"
 
@@ -30,6 +31,7 @@ struct AttentionArgs {
   Tensor scratch = {};
   AttentionPath path = AttentionPath::automatic;
   RowBounds bounds = {};
+  BlockLists lists = {};
 
   void check(Device device) const;
   // The pattern's pairs are not counted here, so FLOPs are the caller's to add.
@@ -48,6 +50,7 @@ struct AttentionBackwardArgs {
   Tensor scratch = {};
   AttentionPath path = AttentionPath::automatic;
   RowBounds bounds = {};
+  BlockLists lists = {};
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::attention_backward, bytes_of(q, k, v, o, lse, dout, dq, dk, dv), 0}; }

@@ -28,7 +28,8 @@ bool takes_plan(const AttentionPlan& plan) {
 bool takes(const AttentionSizes& sizes) {
   const bool is_16_bit = sizes.dtype == Dtype::bf16 || sizes.dtype == Dtype::f16;
   return sizes.path != AttentionPath::portable && is_16_bit && sm90_takes_head(sizes.key_size) &&
-         sm90_takes_head(sizes.value_size) && sizes.plan->queries == sizes.plan->n && takes_plan(*sizes.plan);
+         sm90_takes_head(sizes.value_size) && sizes.plan->queries == sizes.plan->n && !sizes.has_lists &&
+         takes_plan(*sizes.plan);
 }
 
 // The only pass of every head, if they have one.
@@ -134,7 +135,8 @@ template <class Args>
 AttentionSizes sizes_of(const Args& args) {
   return {args.plan,           args.q.size(0),        args.q.size(3),
           args.v.size(3),      args.q.dtype(),        args.path,
-          args.bounds.given(), args.bounds.documents, args.bounds.first_query.given()};
+          args.bounds.given(), args.bounds.documents, args.bounds.first_query.given(),
+          args.lists.given()};
 }
 
 // Wider windows visit many tiles of other documents in turns; the general kernels visit none.

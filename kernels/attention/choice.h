@@ -37,6 +37,7 @@ struct AttentionSizes {
   AttentionPath path = AttentionPath::automatic;
   // Bounds of rows; those of documents, or seen from the keys as well.
   bool is_bounded = false, by_documents = false, seen_from_keys = false;
+  bool has_lists = false;  // only the portable kernels take them
 };
 
 // The kernels on Hopper. A launch takes the portable ones on other GPUs, and for tensors that TMA cannot read.

@@ -89,6 +89,14 @@ struct longstride_plan_config {
   int32_t bounds;        // enum longstride_bounds
   int32_t sink;          // 1: calls give a sink
   int64_t bounds_heads;  // 1 or heads; 0: 1
+  // Lists restrict a pattern of one dense part: query i sees key j only if the block of j, of `block` rows, is in the
+  // list of i's block. For query block b these are entries key_begin_b to key_begin_(b+1) - 1 of keys, increasing, of
+  // (list_batch, list_heads, ceil(queries / block) + 1) and (list_batch, list_heads, list_entries), which calls give.
+  // The CPU checks them; on a GPU the caller promises it, and lists may be made there.
+  int64_t block;         // a multiple of 64; 0: no lists
+  int64_t list_batch;    // 1 or batch; 0: 1
+  int64_t list_heads;    // 1 or heads; 0: 1
+  int64_t list_entries;  // room for a head's
 };
 
 // An attention plan.
@@ -123,20 +131,21 @@ struct longstride_output {
   int64_t batch_stride, position_stride, head_stride;
 };
 
-// o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the pattern and the bounds allow i. A sink s_h, of
+// o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that pattern, bounds and lists allow i. A sink s_h, of
 // each head, adds exp(s_h) to the softmax's denominator. A row that may attend to nothing gets o = 0, and lse = s_h or
 // without a sink -infinity.
 struct longstride_forward_call {
   size_t struct_bytes;
-  struct longstride_input q, k;  // key_size
-  struct longstride_input v;     // value_size
-  struct longstride_output o;    // value_size
-  void* lse;                     // (batch, heads, queries) contiguous; f64 next to f64, else f32
-  void* scratch;                 // aligned to 64 bytes; may be null if there is none
-  size_t scratch_bytes;          // at least forward_scratch
-  void* stream;                  // cudaStream_t of the current device; null: the default one. Unused on the CPU
-  const int32_t *begin, *end;    // (batch, bounds_heads, queries); null without bounds
-  const void* sink;              // (heads), of lse's type, finite; null without one
+  struct longstride_input q, k;     // key_size
+  struct longstride_input v;        // value_size
+  struct longstride_output o;       // value_size
+  void* lse;                        // (batch, heads, queries) contiguous; f64 next to f64, else f32
+  void* scratch;                    // aligned to 64 bytes; may be null if there is none
+  size_t scratch_bytes;             // at least forward_scratch
+  void* stream;                     // cudaStream_t of the current device; null: the default one. Unused on the CPU
+  const int32_t *begin, *end;       // (batch, bounds_heads, queries); null without bounds
+  const void* sink;                 // (heads), of lse's type, finite; null without one
+  const int32_t *key_begin, *keys;  // null without lists
 };
 enum longstride_status longstride_attention_forward(const struct longstride_plan* plan,
                                                     const struct longstride_forward_call* call);
@@ -156,6 +165,7 @@ struct longstride_backward_call {
   const int32_t *begin, *end;       // as in forward, like the sink
   const void* sink;                 //
   void* dsink;                      // like the sink; null: not wanted
+  const int32_t *key_begin, *keys;  // as in forward
 };
 enum longstride_status longstride_attention_backward(const struct longstride_plan* plan,
                                                      const struct longstride_backward_call* call);

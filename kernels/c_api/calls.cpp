@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/attention/attention.h"
+#include "kernels/block_lists/block_lists.h"
 #include "kernels/c_api/distance_settings.h"
 #include "kernels/c_api/mistakes.h"
 #include "kernels/c_api/views.h"
@@ -65,6 +66,32 @@ RowBounds bounds_of(const longstride_plan& plan, const std::int32_t* begin, cons
   return {.begin = of(begin), .end = of(end)};
 }
 
+BlockLists lists_of(const longstride_plan& plan, const std::int32_t* key_begin, const std::int32_t* keys) {
+  const Extras& e = plan.extras;
+  if (e.block == 0) return {};
+  const std::int64_t blocks = tiles_in(plan.pattern->queries, e.block);
+  return {.block = e.block,
+          .key_begin = array_of(true, key_begin, Dtype::i32, {e.list_batch, e.list_heads, blocks + 1}),
+          .keys = array_of(true, keys, Dtype::i32, {e.list_batch, e.list_heads, e.list_entries})};
+}
+
+// Makes room in scratch for the lists seen from the keys, and counts its bytes; without memory it only counts.
+BlockListsArgs lists_from_keys(const longstride_plan& plan, const BlockLists& lists, std::byte* memory,
+                               std::size_t& bytes) {
+  BlockListsArgs args{lists};
+  const auto take = [&](const Shape& shape) {
+    const Tensor t(memory == nullptr ? nullptr : memory + bytes, Dtype::i32, shape);
+    bytes += (t.bytes() + scratch_line - 1) / scratch_line * scratch_line;
+    return t;
+  };
+  const Shape all = lists.keys.shape();
+  args.lists.query_begin = take({all[0], all[1], tiles_in(plan.pattern->n, lists.block) + 1});
+  args.lists.queries = take(all);
+  if (const Tensor needed = args.scratch_on(plan.settings.keys.device); needed.given())
+    args.scratch = take(needed.shape());
+  return args;
+}
+
 template <class Args, class Call>
 Args args_of(const longstride_plan& plan, const Call& call, bool /* planning */) {
   const DistanceSettings& s = plan.settings;
@@ -74,6 +101,7 @@ Args args_of(const longstride_plan& plan, const Call& call, bool /* planning */)
   args.k = view_of(s.keys, call.k, s.keys.key_size);
   args.scale = s.keys.scale;
   args.bounds = bounds_of(plan, call.begin, call.end);
+  args.lists = lists_of(plan, call.key_begin, call.keys);
   return rows_of(plan.settings, call, args);
 }
 
@@ -149,6 +177,11 @@ void check_parameters(const longstride_plan& plan, const Call& call) {
   check_array(call.sink, bytes_of(Parameters{s}.exact), !plan.extras.sink, "sink");
   if (plan.extras.sink && on_cpu) check_sink(s.keys, call.sink);
   if constexpr (requires { call.dsink; }) check_gradient(s, call.dsink, !plan.extras.sink, "dsink");
+  const bool listed = plan.extras.block > 0;
+  if (s.keys.batch == 0) return;
+  check_array(call.key_begin, sizeof(std::int32_t), !listed, "key_begin");
+  if (!listed || plan.extras.list_entries > 0) check_array(call.keys, sizeof(std::int32_t), !listed, "keys");
+  if (listed && on_cpu) check_lists(lists_of(plan, call.key_begin, call.keys), plan.pattern->n);
 }
 
 template <class Call>
@@ -210,20 +243,23 @@ auto sink_of(const longstride_plan& plan, const Call& call, const Args& args) {
     return SinkArgs{sink, args.o, args.lse};
 }
 
-// Scratch for attention and, on a line behind it, for the sink's gradient.
+// Scratch for attention and, on lines behind it, for lists seen from the keys and for the sink's gradient.
 struct ScratchBytes {
-  std::size_t attention = 0, sink = 0;
+  std::size_t attention = 0, lists = 0, sink = 0;
 
-  std::size_t sink_at() const { return (attention + scratch_line - 1) / scratch_line * scratch_line; }
-  std::size_t all() const { return sink == 0 ? attention : sink_at() + sink; }
+  std::size_t lists_at() const { return (attention + scratch_line - 1) / scratch_line * scratch_line; }
+  std::size_t sink_at() const { return lists_at() + lists; }  // lists end on a line
+  std::size_t all() const { return lists == 0 && sink == 0 ? attention : sink_at() + sink; }
 };
 
 template <class Plan, class Call, class Args>
 ScratchBytes scratch_of(const Plan& plan, const Call& call, const Args& args) {
   const Device device = plan.settings.keys.device;
   ScratchBytes bytes{args.scratch_on(device).bytes()};
-  if constexpr (requires { call.dsink; })
+  if constexpr (requires { call.dsink; }) {
+    if (args.lists.given()) lists_from_keys(plan, args.lists, nullptr, bytes.lists);
     if (plan.extras.sink) bytes.sink = sink_of(plan, call, args).scratch_on(device).bytes();
+  }
   return bytes;
 }
 
@@ -240,6 +276,15 @@ void run_sink(const longstride_plan& plan, const Call& call, const Args& args, s
   }
   sink.check(device);
   launch_on(device, sink, launch);
+}
+
+// The lists, seen from the keys as well.
+BlockLists run_lists(const longstride_plan& plan, const BlockLists& lists, std::byte* scratch, const Launch& launch) {
+  std::size_t bytes = 0;
+  const BlockListsArgs args = lists_from_keys(plan, lists, scratch, bytes);
+  args.check(plan.settings.keys.device);
+  launch_on(plan.settings.keys.device, args, launch);
+  return args.lists;
 }
 
 template <class Plan>
@@ -267,10 +312,13 @@ void run(const Plan* plan, const Call* given) {
   const ScratchBytes bytes = scratch_of(*plan, call, args);
   check_scratch(call.scratch, call.scratch_bytes, bytes.all(), I::memory);
   if (s.batch == 0) return;
+  const Launch launch{.stream = call.stream};
+  if constexpr (requires { args.lists; })
+    if (bytes.lists > 0)
+      args.lists = run_lists(*plan, args.lists, static_cast<std::byte*>(call.scratch) + bytes.lists_at(), launch);
   args.check(s.device);
   const Tensor needed = args.scratch_on(s.device);
   if (needed.given()) args.scratch = Tensor(call.scratch, needed.dtype(), needed.shape());
-  const Launch launch{.stream = call.stream};
   launch_on(s.device, args, launch);
   if constexpr (std::is_same_v<Plan, longstride_plan>)
     if (plan->extras.sink) run_sink(*plan, call, args, bytes.sink_at(), launch);
@@ -282,9 +330,13 @@ longstride_plan plan_of(const longstride_plan_config* given) {
   const longstride_pattern described = complete(config.pattern, "the pattern");
   const PatternConfig pattern = pattern_of(described, keys.heads);
   const Settings queries = queries_of(config, pattern, keys);
-  return {{.queries = queries, .keys = keys},
-          extras_of(config, queries, keys),
-          make_plan(pattern, described.layer, keys.heads, keys.n, {}, queries.n)};
+  longstride_plan plan{{.queries = queries, .keys = keys},
+                       extras_of(config, queries, keys),
+                       make_plan(pattern, described.layer, keys.heads, keys.n, {}, queries.n)};
+  const std::vector<Part>& parts = plan.pattern->parts;
+  if (plan.extras.block > 0 && (parts.size() != 1 || parts[0].kind != PartKind::dense))
+    throw Mistake("block is {}, but lists restrict a pattern of one part, dense", config.block);
+  return plan;
 }
 longstride_distance_plan plan_of(const longstride_distance_config* config) { return {distance_settings_of(config)}; }
 

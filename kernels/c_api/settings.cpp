@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/attention/pattern/plan.h"
+#include "kernels/attention/pattern/block_lists.h"
 #include "kernels/base/tensor_checks.h"
 #include "kernels/c_api/mistakes.h"
 
@@ -139,11 +139,24 @@ Settings queries_of(const longstride_plan_config& c, const PatternConfig& patter
 Extras extras_of(const longstride_plan_config& c, const Settings& queries, const Settings& keys) {
   check_range("bounds", c.bounds, LONGSTRIDE_NO_BOUNDS, LONGSTRIDE_DOCUMENTS);
   check_flag("sink", c.sink);
+  check_range("block", c.block, 0, longest_plan);
+  if (c.block % BlockLists::unit != 0)
+    throw Mistake("block is {}, but must be a multiple of {}, or 0 for no lists", c.block,
+                  std::int32_t{BlockLists::unit});
+  check_range("list_entries", c.list_entries, 0, std::numeric_limits<std::int32_t>::max());
   const Extras extras{.bounds = static_cast<longstride_bounds>(c.bounds),
                       .bounds_heads = c.bounds_heads == 0 ? 1 : c.bounds_heads,
-                      .sink = c.sink != 0};
+                      .sink = c.sink != 0,
+                      .block = static_cast<std::int32_t>(c.block),
+                      .list_batch = c.list_batch == 0 ? 1 : c.list_batch,
+                      .list_heads = c.list_heads == 0 ? 1 : c.list_heads,
+                      .list_entries = c.list_entries};
   if (extras.bounds_heads != 1 && extras.bounds_heads != keys.heads)
     throw Mistake("bounds_heads is {}, but must be 1 or heads, {}", extras.bounds_heads, keys.heads);
+  if (extras.list_batch != 1 && extras.list_batch != keys.batch)
+    throw Mistake("list_batch is {}, but must be 1 or batch, {}", extras.list_batch, keys.batch);
+  if (extras.list_heads != 1 && extras.list_heads != keys.heads)
+    throw Mistake("list_heads is {}, but must be 1 or heads, {}", extras.list_heads, keys.heads);
   if (extras.bounds == LONGSTRIDE_DOCUMENTS && queries.n != keys.n)
     throw Mistake("queries is {}, but documents have as many queries as keys, {}", queries.n, keys.n);
   return extras;

@@ -31,11 +31,13 @@ void check_count(const char* name, const char* count_name, const void* array, st
 Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n);
 Settings settings_of(const longstride_plan_config& config);
 
-// Bounds and sinks, which calls may give besides tensors.
+// Bounds, sinks and lists, which calls may give besides tensors.
 struct Extras {
   longstride_bounds bounds = LONGSTRIDE_NO_BOUNDS;
   std::int64_t bounds_heads = 1;
   bool sink = false;
+  std::int32_t block = 0;  // rows; 0: no lists
+  std::int64_t list_batch = 1, list_heads = 1, list_entries = 0;
 };
 // Settings of q and o, next to those of the keys.
 Settings queries_of(const longstride_plan_config& config, const PatternConfig& pattern, const Settings& keys);

@@ -107,6 +107,11 @@ void check_sink(const Settings& s, const void* sink) {
   }
 }
 
+void check_lists(const BlockLists& lists, std::int64_t keys) {
+  const std::string problem = problem_of(lists, tiles_in(static_cast<std::int32_t>(keys), lists.block));
+  if (!problem.empty()) throw Mistake("{}", problem);
+}
+
 void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed, const char* memory_function) {
   if (needed == 0) return;
   if (scratch == nullptr) throw Mistake("scratch is null, but this call needs {} bytes ({})", needed, memory_function);

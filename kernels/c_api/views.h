@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/attention/pattern/block_lists.h"
 #include "kernels/base/tensor_checks.h"
 #include "kernels/c_api/settings.h"
 
@@ -15,10 +16,11 @@ void check_output(const Settings& s, const longstride_output& output, std::int64
 void check_lse(const Settings& s, const void* lse);
 // An array of elements of `bytes`, which may be null only if `absent`, and must be then.
 void check_array(const void* data, std::size_t bytes, bool absent, const char* name);
-// Bounds and a sink, in the host's memory.
+// Bounds, a sink and lists, in the host's memory.
 void check_bounds(const Settings& queries, const Extras& extras, std::int64_t keys, const std::int32_t* begin,
                   const std::int32_t* end);
 void check_sink(const Settings& s, const void* sink);
+void check_lists(const BlockLists& lists, std::int64_t keys);
 constexpr std::size_t scratch_line = 64;  // to which scratch is aligned
 // memory_function: the function of the interface that returns `needed`.
 void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed, const char* memory_function);

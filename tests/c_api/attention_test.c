@@ -108,7 +108,10 @@ static struct longstride_plan* plan_of(const struct problem* p, int32_t dtype, i
                                           .queries = p->queries,
                                           .bounds = p->bounds,
                                           .sink = p->sink != NULL,
-                                          .bounds_heads = p->bounds_heads};
+                                          .bounds_heads = p->bounds_heads,
+                                          .block = p->block,
+                                          .list_heads = p->heads,
+                                          .list_entries = p->list_entries};
   if (old) {
     AS_BEFORE(pattern, direction);
     AS_BEFORE(config, queries);
@@ -152,7 +155,9 @@ static void run(const struct problem* p, int32_t dtype, enum layout layout, int 
                                             .scratch_bytes = memory.forward_scratch,
                                             .begin = p->begin,
                                             .end = p->end,
-                                            .sink = has_sink ? first_of(&sink) : NULL};
+                                            .sink = has_sink ? first_of(&sink) : NULL,
+                                            .key_begin = p->key_begin,
+                                            .keys = p->keys};
   if (old) AS_BEFORE(forward, begin);
   EXPECT(longstride_attention_forward(plan, &forward) == LONGSTRIDE_OK, "%s", longstride_last_error());
   struct longstride_backward_call backward = {.struct_bytes = sizeof backward,
@@ -170,7 +175,9 @@ static void run(const struct problem* p, int32_t dtype, enum layout layout, int 
                                               .begin = p->begin,
                                               .end = p->end,
                                               .sink = has_sink ? first_of(&sink) : NULL,
-                                              .dsink = has_sink ? first_of(&dsink) : NULL};
+                                              .dsink = has_sink ? first_of(&dsink) : NULL,
+                                              .key_begin = p->key_begin,
+                                              .keys = p->keys};
   if (old) AS_BEFORE(backward, begin);
   EXPECT(longstride_attention_backward(plan, &backward) == LONGSTRIDE_OK, "%s", longstride_last_error());
   longstride_attention_destroy(plan);
@@ -258,7 +265,26 @@ static void fill_bounds(struct problem* p, int32_t* begin, int32_t* end, uint64_
   }
 }
 
-/* The same with bounds, a sink, and where the pattern allows it other queries than keys, in turns. */
+/* Lists of every head, with about every second key block, some of them empty; returns their memory. */
+static int32_t* list_blocks(struct problem* p, uint64_t* state) {
+  const int64_t query_blocks = (queries_of(p) + 63) / 64, key_blocks = (p->n + 63) / 64;
+  const int64_t begins = p->heads * (query_blocks + 1);
+  p->block = 64, p->list_entries = query_blocks * key_blocks;
+  int32_t *memory = malloc((size_t)(begins + p->heads * p->list_entries) * sizeof *memory), *begin = memory;
+  p->key_begin = memory, p->keys = memory + begins;
+  for (int64_t h = 0; h < p->heads; ++h, begin += query_blocks + 1) {
+    int32_t* keys = memory + begins + h * p->list_entries;
+    begin[0] = 0;
+    for (int64_t b = 0; b < query_blocks; ++b) {
+      begin[b + 1] = begin[b];
+      for (int32_t c = 0; c < key_blocks; ++c)
+        if (next_number(state) > -0.2) keys[begin[b + 1]++] = c;
+    }
+  }
+  return memory;
+}
+
+/* The same with bounds, a sink, and where the pattern allows it lists and other queries than keys, in turns. */
 static void clamp(const char* name, const struct problem* plain, int32_t dtype, enum layout layout, int turn) {
   static const double sink[] = {0.5, -1.25, 2, 0};
   struct problem p = *plain;
@@ -272,7 +298,10 @@ static void clamp(const char* name, const struct problem* plain, int32_t dtype, 
   fill_bounds(&p, begin, end, &state);
   if (p.bounds != LONGSTRIDE_NO_BOUNDS) p.begin = begin, p.end = end;
   if (turn % 4 != 1) p.sink = sink;
+  int32_t* lists = NULL;
+  if (p.pattern->part_count == 1 && strcmp(p.pattern->parts[0], "dense") == 0) lists = list_blocks(&p, &state);
   compare(name, &p, dtype, layout, 0);
+  free(lists);
   free(begin);
   free(end);
 }
@@ -284,7 +313,8 @@ static int test_pattern(const char* name, const struct longstride_pattern* patte
     const int64_t* size = sizes[turn % 3];
     const int32_t one = turn % 2 == 0 ? LONGSTRIDE_F64 : LONGSTRIDE_F32, other = LONGSTRIDE_F64 - one;
     const int is_old = !looks_ahead(pattern) && pattern->first == 0;
-    struct problem p = {pattern, 2, lengths[i], 4, size[0], size[1], 0, LONGSTRIDE_NO_BOUNDS, 0, NULL, NULL, NULL};
+    struct problem p = {pattern, 2,    lengths[i], 4,    size[0], size[1], 0,    LONGSTRIDE_NO_BOUNDS,
+                        0,       NULL, NULL,       NULL, 0,       0,       NULL, NULL};
     compare(name, &p, one, (enum layout)(turn % layouts), 0);
     compare(name, &p, other, apart, is_old);
     clamp(name, &p, one, (enum layout)(turn % layouts), turn);

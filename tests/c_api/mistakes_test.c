@@ -165,6 +165,9 @@ static void test_configs(void) {
           "queries is 5, but documents have as many queries as keys, 8");
   REFUSES(config.bounds = 3, "bounds is 3, but must be from 0 to 2");
   REFUSES(config.bounds_heads = 3, "bounds_heads is 3, but must be 1 or heads, 2");
+  REFUSES(config.block = 96, "block is 96, but must be a multiple of 64, or 0 for no lists");
+  REFUSES((config.block = 64, config.list_heads = 3), "list_heads is 3, but must be 1 or heads, 2");
+  REFUSES((config.block = 64, config.list_batch = 3), "list_batch is 3, but must be 1 or batch, 2");
   REFUSES(config.sink = 2, "sink is 2, but must be 0 or 1");
   expect(longstride_attention_create(NULL, NULL), LONGSTRIDE_INVALID,
          "plan is null, but must be where the plan is to be kept", __LINE__);
@@ -283,6 +286,50 @@ static void test_bounds(enum longstride_bounds bounds) {
   reset();
 }
 
+/* Lists of 3 query blocks over 2 key blocks, which 2 heads share. */
+static void test_lists(void) {
+  static const char* const dense[] = {"dense"};
+  static const struct {
+    int32_t begin[4], keys[4];
+    const char* message;
+  } wrong[] = {{{0, 1, 3, 4},
+                {0, 1, 0, 1},
+                "query block 1 of head 0 of sequence 0 has key block 0 after 1, but must be "
+                "increasing numbers from 0 to 1"},
+               {{0, 1, 3, 4},
+                {0, 0, 1, 2},
+                "query block 2 of head 0 of sequence 0 has key block 2, but must be increasing "
+                "numbers from 0 to 1"},
+               {{0, 2, 1, 4},
+                {0, 1, 0, 1},
+                "query block 1 of head 0 of sequence 0 goes from entry 2 to 1, but must have entries "
+                "of 0 to 4"},
+               {{0, 1, 3, 5},
+                {0, 0, 1, 1},
+                "query block 2 of head 0 of sequence 0 goes from entry 3 to 5, but must have entries "
+                "of 0 to 4"}};
+  static float rows[3 * 130 * 2 * 4];
+  struct longstride_plan* plan = NULL;
+  config.block = 64;
+  expect(longstride_attention_create(&config, &plan), LONGSTRIDE_INVALID,
+         "block is 64, but lists restrict a pattern of one part, dense", __LINE__);
+  pattern.parts = dense, pattern.part_count = 1, pattern.direction = "both";
+  config.batch = 1, config.n = 100, config.queries = 130, config.list_entries = 4;
+  EXPECT(longstride_attention_create(&config, &plan) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  call.q.data = call.k.data = call.v.data = rows, call.o.data = rows + 130 * 2 * 4, call.lse = rows + 2 * 130 * 2 * 4;
+  call.o.position_stride = 8, call.o.head_stride = 4;
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+    call.key_begin = wrong[i].begin, call.keys = wrong[i].keys;
+    expect(longstride_attention_forward(plan, &call), LONGSTRIDE_INVALID, TEXT("the list of %s", wrong[i].message),
+           __LINE__);
+  }
+  call.keys = NULL;
+  expect(longstride_attention_forward(plan, &call), LONGSTRIDE_INVALID,
+         "keys is null, but must point to memory, because the plan has one", __LINE__);
+  longstride_attention_destroy(plan);
+  reset();
+}
+
 /* A call without sequences succeeds and needs no memory but scratch, nor strides. */
 static void test_empty(void) {
   struct longstride_plan* plan = NULL;
@@ -313,6 +360,7 @@ int main(void) {
   test_calls(plan);
   test_bounds(LONGSTRIDE_INTERVALS);
   test_bounds(LONGSTRIDE_DOCUMENTS);
+  test_lists();
   test_empty();
 
   expect(longstride_attention_forward(NULL, &call), LONGSTRIDE_INVALID,

@@ -20,8 +20,10 @@ struct problem {
   int64_t queries; /* 0: n */
   enum longstride_bounds bounds;
   int64_t bounds_heads;
-  const int32_t *begin, *end; /* (batch, bounds_heads, queries) */
-  const double* sink;         /* (heads), or null */
+  const int32_t *begin, *end;  /* (batch, bounds_heads, queries) */
+  const double* sink;          /* (heads), or null */
+  int64_t block, list_entries; /* rows of a block of lists, 0: none; lists are of every head, and of all sequences */
+  const int32_t *key_begin, *keys;
 };
 
 static int64_t queries_of(const struct problem* p) { return p->queries > 0 ? p->queries : p->n; }
@@ -55,6 +57,14 @@ static double allowed(const void* problem, int64_t sequence, int64_t head, int64
   if (of->bounds != LONGSTRIDE_NO_BOUNDS) {
     const int64_t row = (sequence * of->bounds_heads + head % of->bounds_heads) * queries_of(of) + i;
     if (j < of->begin[row] || j >= of->end[row]) return 0;
+  }
+  if (of->block > 0) {
+    const int64_t blocks = (queries_of(of) + of->block - 1) / of->block;
+    const int32_t *list = of->key_begin + head * (blocks + 1) + i / of->block,
+                  *keys = of->keys + head * of->list_entries;
+    int listed = 0;
+    for (int32_t at = list[0]; at < list[1]; ++at) listed |= keys[at] == j / of->block;
+    if (!listed) return 0;
   }
   if (strcmp(p->integration, "interleaved") == 0) return allows(p, p->parts[p->layer % count], head, i, j);
   if (strcmp(p->integration, "multihead") == 0) return allows(p, p->parts[head * count / of->heads], head, i, j);

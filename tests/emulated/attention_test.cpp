@@ -44,6 +44,9 @@ constexpr const char* one_or_two_of_each_kernel[] = {
     "inclusive, n 130, heads 64/35, f32",
     "local 100, 5 documents, n 200, heads 100/72, f16",
     "both, window and first keys, n 150, heads 32/32, f32",
+    "dense, lists of 64, n 333, heads 32/32, f32",
+    "both, dense, 8 documents, lists of 64, n 333, heads 64/64, bf16",
+    "both, dense, lists of 128, n 290, heads 128/128, f16",
 };
 
 std::vector<EmulatedShape> fast_shapes() {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "kernels/base/cuda_types.cuh"
 #include "tests/emulated/emulated_shapes.h"
 #include "tests/support/as_good_as_naive.h"
+#include "tests/support/drawn_lists.h"
 
 namespace longstride::kernels {
 
@@ -27,12 +29,13 @@ class EmulatedAttention {
   static constexpr Dtype dtype = DtypeOf<T>::value;
 
  public:
-  // ends: of documents, to which rows are clamped.
+  // ends: of documents, to which rows are clamped. block: of lists that every head has of its own; 0: none.
   EmulatedAttention(const PatternConfig& pattern, const AttentionShape& shape, AttentionPath path,
-                    const std::vector<std::int32_t>& ends)
+                    const std::vector<std::int32_t>& ends, std::int32_t block = 0)
       : shape_(shape), path_(path), plan_(make_plan(pattern, 0, shape.heads, shape.n)), in_(shape, dtype) {
     auto masks = masks_of(pattern, shape.heads, 0, shape.n);
     if (!ends.empty()) clamp(masks, ends);
+    if (block > 0) restrict(masks, block);
     naive_ = dense_attention<float>(in_, masks, dtype);
     exact_ = dense_attention<double>(in_, masks, Dtype::f64);
     inputs_.resize(2 * in_.q.size() + in_.v.size());
@@ -62,7 +65,8 @@ class EmulatedAttention {
                                 shape_.scale(),
                                 {},
                                 path_,
-                                bounds()};
+                                bounds(),
+                                lists()};
     AttentionBackwardArgs backward{plan_.get(),
                                    forward.q,
                                    forward.k,
@@ -76,7 +80,8 @@ class EmulatedAttention {
                                    forward.scale,
                                    {},
                                    path_,
-                                   bounds()};
+                                   bounds(),
+                                   lists()};
     const Tensor needed = backward.scratch_on(Device::cuda);
     const std::size_t words = needed.bytes() / sizeof(float);
     constexpr float untouched = 1.25e30f;
@@ -120,6 +125,16 @@ class EmulatedAttention {
                       [&](std::int32_t j) { return j < begin_.back() || j >= end_.back(); });
     }
   }
+  // To drawn lists.
+  void restrict(std::vector<Mask>& masks, std::int32_t block) {
+    lists_.emplace(5, block, 1, shape_.heads, shape_.n, shape_.n);
+    for (std::size_t h = 0; h < masks.size(); ++h)
+      for (std::size_t i = 0; i < masks[h].size(); ++i)
+        std::erase_if(masks[h][i], [&](std::int32_t j) {
+          return !lists_->hold(0, static_cast<std::int64_t>(h), static_cast<std::int64_t>(i), j);
+        });
+  }
+  BlockLists lists() const { return lists_ ? lists_->view() : BlockLists{}; }
   RowBounds bounds() {
     if (begin_.empty()) return {};
     const auto tensor = [&](std::vector<std::int32_t>& x) { return Tensor(x.data(), Dtype::i32, {1, 1, shape_.n}); };
@@ -154,6 +169,7 @@ class EmulatedAttention {
   std::vector<T> inputs_, gradients_, o_, dout_;
   std::vector<float> lse_;
   std::vector<std::int32_t> begin_, end_;
+  std::optional<DrawnLists> lists_;
 };
 
 struct EmulatedRun {
@@ -166,7 +182,7 @@ struct EmulatedRun {
 template <class T>
 void expect_right_in_every_run(const EmulatedShape& shape, const std::vector<EmulatedRun>& runs) {
   EmulatedAttention<T> call(shape.pattern, {1, shape.n, shape.heads, shape.key_size, shape.value_size}, shape.path,
-                            shape.ends);
+                            shape.ends, shape.block);
   std::vector<std::byte> first;
   for (const EmulatedRun& now : runs) {
     const std::vector<std::byte> found = call.run(now.multiprocessors, now.seed);

@@ -18,10 +18,12 @@ struct EmulatedShape {
   AttentionPath path = AttentionPath::sm90;
   std::vector<std::int32_t> ends = {};  // where documents end, to which rows are clamped
   Dtype dtype = Dtype::bf16;
+  std::int32_t block = 0;  // rows of drawn lists; 0: none
 
   std::string with_sizes() const {
     const std::string documents = ends.empty() ? "" : ", " + std::to_string(ends.size()) + " documents";
-    return name + documents + ", n " + std::to_string(n) + ", heads " + std::to_string(key_size) + "/" +
+    const std::string lists = block == 0 ? "" : ", lists of " + std::to_string(block);
+    return name + documents + lists + ", n " + std::to_string(n) + ", heads " + std::to_string(key_size) + "/" +
            std::to_string(value_size) + (path == AttentionPath::portable ? std::string(", ") + name_of(dtype) : "");
   }
   std::string test_name() const {
@@ -121,10 +123,11 @@ inline std::vector<EmulatedShape> document_shapes() {
 inline std::vector<EmulatedShape> portable_shapes() {
   using namespace emulated_patterns;
   using enum Dtype;
-  const std::vector<std::int32_t> few = {1, 2, 64, 120, 190};
+  const std::vector<std::int32_t> few = {1, 2, 64, 120, 190}, many = {63, 64, 128, 192, 193, 250, 256, 300};
   const PatternConfig strided = pattern_of(merged, {local, column}, 16);
   PatternConfig two_sided = with_first(pattern_of(merged, {local, first}, 0, {}, 31), 4);
-  two_sided.direction = Direction::both;
+  PatternConfig both = all();
+  two_sided.direction = both.direction = Direction::both;
   std::vector<EmulatedShape> shapes;
   for (const Dtype dtype : {bf16, f16, f32})
     for (EmulatedShape shape : {EmulatedShape{"local 60", window(60), 200, 1, 32, 32},
@@ -135,7 +138,10 @@ inline std::vector<EmulatedShape> portable_shapes() {
                                 {"local 33", window(33), 200, 1, 128, 128},
                                 {"column 3", columns(3), 200, 1, 64, 64, portable, few},
                                 {"local 100", window(100), 200, 1, 100, 72, portable, few},
-                                {"both, window and first keys", two_sided, 150, 1, 32, 32}}) {
+                                {"both, window and first keys", two_sided, 150, 1, 32, 32},
+                                {"dense", all(), 333, 2, 32, 32, portable, {}, bf16, 64},
+                                {"both, dense", both, 333, 2, 64, 64, portable, many, bf16, 64},
+                                {"both, dense", both, 290, 1, 128, 128, portable, {}, bf16, 128}}) {
       shape.path = portable;
       shape.dtype = dtype;
       shapes.push_back(std::move(shape));

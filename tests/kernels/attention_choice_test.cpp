@@ -115,6 +115,15 @@ TEST(AttentionChoices, FollowBounds) {
   }
 }
 
+TEST(AttentionChoices, OfListsAreThePortableKernels) {
+  const auto plan = make_plan(all_keys(), 0, 8, 65536);
+  AttentionSizes sizes{.plan = plan.get(), .key_size = 64, .value_size = 64};
+  EXPECT_EQ(choose_forward(sizes).family, general);
+  sizes.has_lists = true;
+  EXPECT_EQ(choose_forward(sizes).family, portable);
+  EXPECT_EQ(choose_backward(sizes).family, portable);
+}
+
 TEST(AttentionChoices, GiveTheScratchThatKernelsDivide) {
   for (const ChoiceCase& c : choice_cases()) {
     const auto plan = make_plan(c.pattern, 0, c.heads, c.n);

@@ -1,8 +1,9 @@
-// Attention drawn by a number: parts, direction, bounds, other queries than keys, sinks, sizes; on the CPU in f64 and
-// f32, compared with its definition.
+// Attention drawn by a number: parts, direction, bounds, block lists, other queries than keys, sinks, sizes; on the CPU
+// in f64 and f32, compared with its definition.
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "tests/kernels/attention_patterns.h"
 #include "tests/kernels/attention_reference.h"
 #include "tests/support/as_good_as_naive.h"
+#include "tests/support/drawn_lists.h"
 
 namespace longstride::kernels {
 
@@ -20,6 +22,9 @@ class DrawnAttention {
     draw_pattern();
     draw_shape();
     draw_bounds();
+    if (block_ > 0)
+      lists_.emplace(number_, block_, one_in(2) ? 1 : shape_.batch, one_in(2) ? 1 : shape_.heads, shape_.n_q(),
+                     shape_.n);
     for (std::int64_t h = one_in(2) ? shape_.heads : 0; h > 0; --h)
       sink_.push_back(static_cast<double>(from(-40, 40)) / 16);
   }
@@ -31,7 +36,7 @@ class DrawnAttention {
            (pattern_.direction == Direction::both ? " both" : "") + ", stride " + std::to_string(pattern_.stride) +
            ", window " + std::to_string(pattern_.window) + ", " + std::to_string(shape_.n_q()) + " queries, " +
            std::to_string(shape_.n) + " keys, bounds " + std::to_string(bound_kind_) +
-           (sink_.empty() ? "" : ", a sink");
+           (sink_.empty() ? "" : ", a sink") + (lists_ ? ", lists of " + std::to_string(block_) : "");
   }
 
   void expect_equals_definition() const {
@@ -91,6 +96,7 @@ class DrawnAttention {
     pattern_.parts = one_in(2)   ? std::vector<PartKind>{window, rest}
                      : one_in(2) ? std::vector<PartKind>{one_of<PartKind>({window, rest})}
                                  : std::vector<PartKind>{dense};
+    if (pattern_.parts[0] == dense && !one_in(3)) block_ = static_cast<std::int32_t>(from(1, 2)) * BlockLists::unit;
     shape_.heads = std::max<std::int64_t>(from(1, 3), std::ssize(pattern_.parts));
     pattern_.stride = from(1, one_in(2) ? 9 : 90);
     pattern_.window = from(0, 40) * 2 + 1;
@@ -102,13 +108,15 @@ class DrawnAttention {
 
   // Mostly few positions: the definition takes milliseconds for the most.
   void draw_shape() {
-    const auto length = [&] { return one_in(10) ? from(300, 3000) : one_in(3) ? from(60, 300) : from(1, 60); };
+    const auto length = [&] {
+      return one_in(10) || block_ > 0 ? from(300, 3000) : one_in(3) ? from(60, 300) : from(1, 60);
+    };
     shape_.batch = from(1, 2);
     shape_.n = length();
     shape_.queries = pattern_.direction == Direction::both && one_in(2) ? length() : shape_.n;
     shape_.key_size = from(1, 12);
     shape_.value_size = from(1, 12);
-    constexpr std::int64_t most = 50'000;
+    const std::int64_t most = block_ > 0 ? 200'000 : 50'000;
     const auto pairs = [&] {
       std::int64_t sum = 0;
       for (std::int64_t h = 0; h < shape_.heads; ++h)
@@ -116,7 +124,7 @@ class DrawnAttention {
       return shape_.batch * sum;
     };
     while (pairs() > most) shape_.n = (shape_.n + 1) / 2, shape_.queries = (shape_.queries + 1) / 2;
-    tile_ = one_of<TileShape>({TileShape{}, TileShape{16, 8}, TileShape{8, 24}});
+    tile_ = one_of<TileShape>({TileShape{}, TileShape{16, 8}, TileShape{8, block_ > 0 ? 32 : 24}});
   }
 
   // Documents, which are one for all heads, or intervals of every head, of which some may be empty.
@@ -158,9 +166,10 @@ class DrawnAttention {
     std::vector<T> sink(sink_.begin(), sink_.end()), dsink(static_cast<std::size_t>(shape_.heads));
     const Tensor logits(sink.data(), DtypeOf<T>::value, {shape_.heads}),
         o = query_rows_view(x.o, shape_, shape_.value_size), lse = lse_view(x.lse, shape_);
-    run_forward(*plan, shape_, x, bounds());
+    const BlockLists lists = lists_ ? lists_->view() : BlockLists{};
+    run_forward(*plan, shape_, x, bounds(), lists);
     if (!sink.empty()) cpu::sink({logits, o, lse}, {});
-    run_backward(*plan, shape_, x, bounds());
+    run_backward(*plan, shape_, x, bounds(), lists);
     if (sink.empty()) return dsink;
     SinkBackwardArgs args{logits, o, lse, query_rows_view(x.dout, shape_, shape_.value_size),
                           Tensor(dsink.data(), DtypeOf<T>::value, {shape_.heads})};
@@ -181,7 +190,8 @@ class DrawnAttention {
       const BoundsOfHead clamp = bounds_of(bounds(), s, h);
       std::vector<NaivePair<A>> pairs;
       for (const std::int32_t j : masks[static_cast<std::size_t>(h)][static_cast<std::size_t>(i)])
-        if (!clamp.given() || (clamp.begin[i] <= j && j < clamp.end[i])) pairs.push_back({.key = j});
+        if ((!clamp.given() || (clamp.begin[i] <= j && j < clamp.end[i])) && (!lists_ || lists_->hold(s, h, i, j)))
+          pairs.push_back({.key = j});
       return pairs;
     });
     return stored_result(naive.out, sizeof(A) == sizeof(double) ? Dtype::f64 : Dtype::f32);
@@ -196,6 +206,8 @@ class DrawnAttention {
   std::int64_t bound_heads_ = 1;
   std::vector<std::int32_t> begin_, end_;
   std::vector<double> sink_;
+  std::int32_t block_ = 0;  // rows; 0: no lists
+  std::optional<DrawnLists> lists_;
 };
 
 }  // namespace longstride::kernels

@@ -15,18 +15,14 @@ namespace longstride::kernels {
 namespace {
 
 // The key tiles of a query tile, and the query tiles of a key tile, in every class.
-TileRuns key_runs(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t query_tile) {
-  return TileRuns(key_tiles_of(part, pass.queries, part.keys, plan.tile, query_tile));
+TileSpan key_span(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t query_tile) {
+  return key_tiles_of(part, pass.queries, part.keys, plan.tile, query_tile);
 }
-TileRuns query_runs(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t key_tile) {
-  return TileRuns(query_tiles_of(part, pass.queries, part.keys, plan.tile, key_tile));
+TileSpan query_span(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t key_tile) {
+  return query_tiles_of(part, pass.queries, part.keys, plan.tile, key_tile);
 }
 
-std::int64_t tiles_of(const TileRuns& runs) {
-  std::int64_t tiles = 0;
-  for (const TileRun& run : runs) tiles += run.end - run.begin;
-  return tiles;
-}
+std::int64_t tiles_of(const TileSpan& span) { return std::max(span.end - span.begin, 0); }
 
 // How often each (i, j) of a head is reached, tile by tile, from the query tiles or the key tiles.
 class Coverage {
@@ -47,11 +43,12 @@ class Coverage {
         by_key_ ? tiles_in(part.keys.length, plan_.tile.keys) : tiles_in(pass.queries.length, plan_.tile.queries);
     for (std::int32_t r = 0; r < rows; ++r) {
       std::int32_t previous = -1;
-      for (const TileRun& run : by_key_ ? query_runs(plan_, pass, part, r) : key_runs(plan_, pass, part, r)) {
-        if (run.begin < previous || run.begin >= run.end) problem_ = "runs are not increasing";
-        previous = run.end;
-        for (std::int32_t c = run.begin; c < run.end; ++c)
-          tile(part, queries, keys, by_key_ ? c : r, by_key_ ? r : c, run.full, residue);
+      for (TileWalk walk(by_key_ ? query_span(plan_, pass, part, r) : key_span(plan_, pass, part, r)); walk.more();
+           walk.advance()) {
+        const std::int32_t c = walk.tile();
+        if (c <= previous) problem_ = "tiles are not increasing";
+        previous = c;
+        tile(part, queries, keys, by_key_ ? c : r, by_key_ ? r : c, walk.full(), residue);
       }
     }
   }
@@ -232,9 +229,9 @@ TEST(AttentionPlan, LongSequencesDoNotOverflow) {
       for (const Part& part : plan->parts_of(pass)) {
         std::int64_t tiles = 0;
         const std::int32_t rows = tiles_in(pass.queries.length, plan->tile.queries);
-        for (std::int32_t r = 0; r < rows; ++r) tiles += tiles_of(key_runs(*plan, pass, part, r));
+        for (std::int32_t r = 0; r < rows; ++r) tiles += tiles_of(key_span(*plan, pass, part, r));
         for (std::int32_t r = 0; r < tiles_in(part.keys.length, plan->tile.keys); ++r)
-          tiles -= tiles_of(query_runs(*plan, pass, part, r));
+          tiles -= tiles_of(query_span(*plan, pass, part, r));
         EXPECT_EQ(tiles, 0);
         query_tiles += rows;
       }

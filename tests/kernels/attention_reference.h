@@ -85,8 +85,8 @@ void run_checked(Args args, F&& run) {
 }
 
 template <class T>
-void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x,
-                 const RowBounds& bounds = {}) {
+void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x, const RowBounds& bounds = {},
+                 const BlockLists& lists = {}) {
   const AttentionArgs args{.plan = &plan,
                            .q = query_rows_view(x.q, s, s.key_size),
                            .k = rows_view(x.k, s, s.key_size),
@@ -94,13 +94,14 @@ void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionDa
                            .o = query_rows_view(x.o, s, s.value_size),
                            .lse = lse_view(x.lse, s),
                            .scale = s.scale(),
-                           .bounds = bounds};
+                           .bounds = bounds,
+                           .lists = lists};
   run_checked(args, [](const AttentionArgs& all) { cpu::attention(all, {}); });
 }
 
 template <class T>
-void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x,
-                  const RowBounds& bounds = {}) {
+void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x, const RowBounds& bounds = {},
+                  const BlockLists& lists = {}) {
   const AttentionBackwardArgs args{.plan = &plan,
                                    .q = query_rows_view(x.q, s, s.key_size),
                                    .k = rows_view(x.k, s, s.key_size),
@@ -112,7 +113,8 @@ void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionD
                                    .dk = rows_view(x.dk, s, s.key_size),
                                    .dv = rows_view(x.dv, s, s.value_size),
                                    .scale = s.scale(),
-                                   .bounds = bounds};
+                                   .bounds = bounds,
+                                   .lists = lists};
   run_checked(args, [](const AttentionBackwardArgs& all) { cpu::attention_backward(all, {}); });
 }
 

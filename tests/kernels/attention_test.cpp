@@ -4,6 +4,7 @@
 
 #include "tests/kernels/attention_patterns.h"
 #include "tests/kernels/attention_reference.h"
+#include "tests/support/drawn_lists.h"
 
 namespace longstride::kernels {
 namespace {
@@ -16,9 +17,10 @@ std::int64_t layers_of(const PatternConfig& p) {
 }
 
 template <class T>
-void compute(const AttentionPlan& plan, const AttentionShape& shape, AttentionData<T>& x) {
-  run_forward(plan, shape, x);
-  run_backward(plan, shape, x);
+void compute(const AttentionPlan& plan, const AttentionShape& shape, AttentionData<T>& x,
+             const BlockLists& lists = {}) {
+  run_forward(plan, shape, x, {}, lists);
+  run_backward(plan, shape, x, {}, lists);
 }
 
 void expect_equals_reference(const NamedPattern& p, std::int64_t layer, std::int64_t n, TileShape tile,
@@ -154,27 +156,63 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 // For one sequence and head, few threads process whole classes, and more threads single tiles.
 TEST(Attention, ResultDoesNotDependOnTheNumberOfThreads) {
+  const DrawnLists drawn(3, 64, 1, 2, 500, 500);
   for (const PatternConfig& p :
        {pattern_of(merged, {dense}, 0), pattern_of(merged, {local, column}, 24),
         with_options(pattern_of(merged, {local, fixed_summary}, 32, {8}), true, true),
         with_options(pattern_of(merged, {fixed_block, fixed_summary}, 100, {16}), true, true)}) {
     const AttentionShape shape{1, 500, 2, 24, 32};
     const auto plan = make_plan(p, 0, 2, 500);
+    const BlockLists lists = p.parts[0] == dense ? drawn.view() : BlockLists{};
     AttentionData<float> one(shape);
     {
       const Threads threads(1);
-      compute(*plan, shape, one);
+      compute(*plan, shape, one, lists);
     }
     for (int count : {2, 3, 5}) {
       const Threads threads(count);
       AttentionData<float> x(shape);
-      compute(*plan, shape, x);
+      compute(*plan, shape, x, lists);
       EXPECT_TRUE(same_bits(x.o, one.o) && same_bits(x.lse, one.lse)) << count << " threads";
       EXPECT_TRUE(same_bits(x.dq, one.dq)) << count << " threads";
       EXPECT_TRUE(same_bits(x.dk, one.dk)) << count << " threads";
       EXPECT_TRUE(same_bits(x.dv, one.dv)) << count << " threads";
     }
   }
+}
+
+TEST(Attention, RefusesListsThatDoNotFit) {
+  const AttentionShape shape{1, 150, 2, 8, 8};
+  const DrawnLists lists(5, 64, 1, 2, 150, 150), longer(5, 64, 1, 2, 200, 150), of_three(5, 64, 1, 3, 150, 150);
+  const auto all = make_plan(pattern_of(merged, {dense}, 0), 0, 2, 150);
+  const auto refused = [&](const AttentionPlan& plan, BlockLists given, bool backward = false) -> std::string {
+    AttentionData<float> x(shape);
+    try {
+      backward ? run_backward(plan, shape, x, {}, given) : run_forward(plan, shape, x, {}, given);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto says = [](const std::string& found, const std::string& sentence) {
+    EXPECT_NE(found.find(sentence), std::string::npos) << found;
+  };
+  BlockLists given = lists.view();
+  EXPECT_EQ(refused(*all, given), "");
+  given.block = 96;
+  says(refused(*all, given), "lists have blocks of 96, but must have a multiple of 64 and of tiles of 64 and 64");
+  says(refused(*make_plan(pattern_of(merged, {dense}, 0), 0, 2, 150, {64, 24}), lists.view()), "of tiles of 64 and 24");
+  says(refused(*make_plan(pattern_of(merged, {local}, 8), 0, 2, 150), lists.view()), "lists restrict one dense part");
+  const std::string shapes = "lists are (1, 2, 5) of i32, but must be contiguous (1 or 1, 2 or 1, 4) of i32";
+  says(refused(*all, longer.view()), shapes);
+  says(refused(*all, of_three.view()), "lists are (1, 3, 4) of i32");
+  given = lists.view();
+  given.keys = Tensor(given.keys.data(), Dtype::f32, given.keys.shape());
+  says(refused(*all, given), "lists are (1, 2, 9) of f32, but must be contiguous (1 or 1, 2 or 1, 9) of i32");
+  given = lists.view();
+  given.queries = {};
+  EXPECT_EQ(refused(*all, given), "");
+  says(refused(*all, given, true), "attention's lists are");
 }
 
 }  // namespace

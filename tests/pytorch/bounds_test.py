@@ -1,4 +1,4 @@
-"""longstride.attention within documents and intervals, with sinks, and with other queries than keys."""
+"""longstride.attention within documents and intervals, of listed blocks, with sinks, and with other queries than keys."""
 import unittest
 from types import SimpleNamespace
 from unittest import mock
@@ -44,18 +44,32 @@ def mask_of_bounds(begin, end, n):
     return (begin[..., None] <= j) & (j < end[..., None])
 
 
+def drawn_lists(heads, queries, n, batch=1, seed=4):
+    """BlockLists of 64 with about half of the blocks, of which some see none, and the mask of their pairs."""
+    random = torch.Generator().manual_seed(seed)
+    listed = torch.rand(batch, heads, -(-queries // 64), -(-n // 64), generator=random) < 0.6
+    key_begin = torch.nn.functional.pad(listed.sum(3).cumsum(2), (1, 0)).int()
+    keys = torch.full((batch, heads, key_begin.max()), -1, dtype=torch.int32)
+    for unit in torch.cartesian_prod(torch.arange(batch), torch.arange(heads)).tolist():
+        found = listed[tuple(unit)].nonzero()[:, 1]
+        keys[(*unit, slice(len(found)))] = found.int()
+    i, j = torch.arange(queries) // 64, torch.arange(n) // 64
+    mask = listed[..., i[:, None], j]
+    return longstride.BlockLists(64, key_begin.to(device), keys.to(device)), mask.to(device)
+
+
 def drawn_sink(seed=3):
     return torch.randn(HEADS, generator=torch.Generator().manual_seed(seed)).to(device)
 
 
 class Results(unittest.TestCase):
-    def check(self, pattern, mask=True, sink=None, queries=None, dtypes=support.dtypes, **given):
+    def check(self, pattern, mask=True, sink=None, queries=None, dtypes=support.dtypes, n=N, **given):
         """Against the definition with a mask (batch, heads, queries, n), forward and all gradients."""
-        allowed = support.allowed(pattern, HEADS, N, queries).to(device) & mask
+        allowed = support.allowed(pattern, HEADS, n, queries).to(device) & mask
         for dtype in dtypes:
             exact = torch.float64 if dtype == torch.float64 else torch.float32
             sinks = [] if sink is None else [sink.to(exact)]
-            tensors = support.inputs(BATCH, HEADS, N, *SIZES, dtype, queries=queries)
+            tensors = support.inputs(BATCH, HEADS, n, *SIZES, dtype, queries=queries)
 
             def run(q, k, v, sink=None):
                 return longstride.attention(q, k, v, pattern, sink=sink, **given)
@@ -89,6 +103,21 @@ class Results(unittest.TestCase):
         for heads in (1, HEADS):
             begin, end = drawn_bounds(heads, N, N, heads)
             self.each(mask=mask_of_bounds(begin, end, N), bounds=(begin, end))
+
+    def test_lists(self):
+        begin, end = drawn_bounds(1, 200, 200, 6)
+        within = mask_of_bounds(begin, end, 200)
+        groups = torch.arange(200, device=device).expand(BATCH, 200) // 77
+        for direction in ("past", "both"):
+            pattern = P(direction=direction)
+            for batch, heads in ((1, 1), (BATCH, HEADS)):
+                lists, mask = drawn_lists(heads, 200, 200, batch)
+                with self.subTest(direction=direction, heads=heads):
+                    self.check(pattern, mask, n=200, lists=lists)
+                    self.check(pattern, mask & within, drawn_sink(), n=200, lists=lists, bounds=(begin, end))
+                    self.check(pattern, mask & (groups[0, :, None] == groups[0]), n=200, lists=lists, groups=groups)
+        lists, mask = drawn_lists(HEADS, 90, 200)
+        self.check(pattern, mask, drawn_sink(), queries=90, n=200, lists=lists)
 
     def test_sinks(self):
         self.each(sink=drawn_sink())
@@ -148,15 +177,18 @@ class Results(unittest.TestCase):
 class Operators(unittest.TestCase):
     def setUp(self):
         self.groups, self.sink = numbers_of(ENDS, BATCH).to(device), drawn_sink()
-        self.bounds = drawn_bounds(HEADS, N, N, 5)
+        self.bounds, (self.lists, _) = drawn_bounds(HEADS, N, N, 5), drawn_lists(HEADS, N, N)
 
     def test_opcheck(self):
         forward, backward = torch.ops.longstride.bounded_attention, torch.ops.longstride.bounded_attention_backward
-        text = PATTERNS["window, both"].text
+        window = PATTERNS["window, both"].text
         for dtype in support.dtypes:
             q, k, v, dout = support.inputs(BATCH, HEADS, N, *SIZES, dtype)
             sink = self.sink.to(torch.float64 if dtype == torch.float64 else torch.float32)
-            for extras in ((sink, *self.bounds), (None, *self.bounds), (sink, None, None)):
+            lists, dense = drawn_lists(HEADS, N, N)[0][1:3], P().text[:-1] + ', "block": 64}'
+            for text, *extras in ((window, sink, *self.bounds, None, None), (window, None, *self.bounds, None, None),
+                                  (window, sink, None, None, None, None), (dense, None, *self.bounds, *lists),
+                                  (dense, sink, None, None, *lists)):
                 o, lse = forward(q, k, v, *extras, text, 0.0)
                 torch.library.opcheck(backward, (dout, q, k, v, *extras, o, lse, text, 0.0))
                 torch.library.opcheck(forward, (*(x.detach().requires_grad_() for x in (q, k, v)), *extras, text, 0.5))
@@ -166,6 +198,7 @@ class Operators(unittest.TestCase):
     def run_all(self, q, k, v, sink):
         pattern = PATTERNS["window, both"]
         o = longstride.attention(q * 2, k, v, pattern, groups=self.groups, sink=sink)
+        o = o + longstride.attention(q, k, v, PATTERNS["dense"], lists=self.lists)
         return o + longstride.attention(q, k, v, pattern, bounds=self.bounds) + 1
 
     def test_compiled_code_has_the_same_bits_in_one_graph(self):
@@ -200,10 +233,10 @@ class Operators(unittest.TestCase):
             support.results(lambda q, k, v: longstride.attention(q, k, v, P()), q, k, v, dout)
 
 
-def block_mask(mask_mod, batch, heads, queries=N):
+def block_mask(mask_mod, batch, heads, queries=N, n=N, block=16):
     from torch.nn.attention.flex_attention import create_block_mask
 
-    return create_block_mask(mask_mod, batch, heads, queries, N, device=device, BLOCK_SIZE=16)
+    return create_block_mask(mask_mod, batch, heads, queries, n, device=device, BLOCK_SIZE=block)
 
 
 @unittest.skipIf(before_block_masks, "FlexAttention has no block lists before PyTorch 2.6")
@@ -253,6 +286,71 @@ class BlockMasks(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "^block_mask is Tensor, but must be a BlockMask$"):
             longstride.bounds_of(torch.zeros(1))
 
+    n = 400
+    seen = torch.rand(1, HEADS, 7, 7, generator=torch.Generator().manual_seed(8)).to(device) < 0.4
+    document = torch.arange(n, device=device) // 150
+    # Whole blocks, and keys of them within bounds, of which partial blocks are made: a mask_mod, and if it has bounds.
+    LISTED = {
+        "blocks": (lambda b, h, i, j: BlockMasks.seen[0, h, i // 64, j // 64], False),
+        "the past of blocks": (lambda b, h, i, j: BlockMasks.seen[0, h, i // 64, j // 64] & (i >= j), True),
+        "a window of blocks": (lambda b, h, i, j: BlockMasks.seen[0, h, i // 64, j // 64] & (i - j < 70 + 9 * b), True),
+        "blocks of a document": (lambda b, h, i, j: BlockMasks.seen[0, h, i // 64, j // 64]
+                                 & (BlockMasks.document[i] == BlockMasks.document[j]), True),
+        "first keys and a window": (lambda b, h, i, j: (i >= j) & ((j < 64) | (i // 64 - j // 64 < 2)), True),
+        "some see nothing": (lambda b, h, i, j: BlockMasks.seen[0, h, i // 64, j // 64] & (i > 190), True),
+    }
+
+    def test_lists_mean_the_same_as_to_flex_attention(self):
+        from torch.nn.attention.flex_attention import flex_attention
+
+        pattern = P(direction="both")
+        for name, (mask_mod, has_bounds) in self.LISTED.items():
+            for queries, most in ((self.n, 2**26), (131, 64 * 64 * 2)):
+                mask = block_mask(mask_mod, BATCH, HEADS, queries, self.n, 64)
+                q, k, v, _ = support.inputs(BATCH, HEADS, self.n, 16, 16, torch.float32, queries=queries)
+                with self.subTest(mask=name, queries=queries), mock.patch("longstride.bounds.MOST_PAIRS", most):
+                    lists = longstride.lists_of(mask)
+                    self.assertEqual(lists.bounds is not None, has_bounds)
+                    right = flex_attention(q, k, v, block_mask=mask)
+                    for given in (lists, mask):
+                        torch.testing.assert_close(longstride.attention(q, k, v, pattern, lists=given), right)
+
+    def test_masks_of_intervals_are_bounds_alone(self):
+        for mask_mod in self.MASKS.values():
+            mask = block_mask(mask_mod, BATCH, HEADS)
+            lists = longstride.lists_of(mask)
+            self.assertEqual(lists[:3], (0, None, None))
+            for x, y in zip(lists.bounds, longstride.bounds_of(mask)):
+                self.assertTrue(torch.equal(x, y))
+            q, k, v, _ = support.inputs(BATCH, HEADS, N, 16, 16, torch.float32)
+            self.assertTrue(torch.equal(longstride.attention(q, k, v, P(), bounds=lists.bounds),
+                                        longstride.attention(q, k, v, P(), lists=mask)))
+
+    def test_only_partial_blocks_are_read(self):
+        from torch.nn.attention import flex_attention
+
+        mask = block_mask(self.MASKS["causal"], 1, 1, 256, 256, 64)
+        with mock.patch.object(flex_attention, "create_mask", side_effect=flex_attention.create_mask) as create_mask:
+            longstride.bounds_of(mask)
+        self.assertEqual([call.args[1:5] for call in create_mask.call_args_list], [(4, 1, 64, 64)])
+
+    def test_masks_that_no_lists_and_bounds_are_are_refused(self):
+        blocks = self.LISTED["blocks"][0]
+        for mask_mod, block, sentence in [
+            (lambda b, h, i, j: blocks(b, h, i, j) & (j % 3 != 1), 64,
+             "but must see an interval of the keys of its blocks"),
+            (lambda b, h, i, j: ((i // 64 != 1) & (j < 64) & (j >= 99 - i)) | ((i // 64 != 1) & (j // 64 == 3)), 64,
+             "of its blocks, but neither end may fall from the query before it"),
+            (blocks, 32, "block_mask has blocks of 32 queries and 32 keys, but must have a multiple of 64 of both, the "
+             "same; give BLOCK_SIZE to create_block_mask"),
+            (blocks, (64, 128), "block_mask has blocks of 64 queries and 128 keys"),
+        ]:
+            with self.assertRaises(ValueError) as caught:
+                longstride.lists_of(block_mask(mask_mod, 1, 2, self.n, self.n, block))
+            self.assertIn(sentence, str(caught.exception))
+        with self.assertRaisesRegex(ValueError, "^block_mask is int, but must be a BlockMask$"):
+            longstride.attention(*support.inputs(1, 1, 8, 8, 8, torch.float32)[:3], P(), lists=64)
+
 
 class Mistakes(unittest.TestCase):
     def refuses(self, sentence, pattern=P(direction="both"), queries=8, on_gpus=True, **given):
@@ -299,6 +397,23 @@ class Mistakes(unittest.TestCase):
         self.refuses("end is (2, 1, 7), torch.int32, on ", bounds=(begin, end[..., :7]))
         self.refuses("begin is (2, 1, 8) and end (2, 2, 8), but both must be of one shape, or None",
                      bounds=(begin, end.expand(2, 2, 8)))
+
+    def test_lists(self):
+        def lists(begin=(0, 1), keys=(0,), block=64, dtype=torch.int32):
+            return longstride.BlockLists(block, *(torch.tensor([[x]], dtype=dtype, device=device) for x in (begin, keys)))
+
+        self.refuses("key_begin is (1, 1, 3), but must have 2 numbers for 1 blocks of 64 of 8 queries",
+                     lists=lists((0, 1, 1)))
+        self.refuses("key_begin is (1, 1, 2), torch.int64, on ", lists=lists(dtype=torch.int64))
+        self.refuses("the list of query block 0 of head 0 of sequence 0 has key block 1, but must be increasing numbers "
+                     "from 0 to 0", lists=lists(keys=(1,)), on_gpus=False)
+        self.refuses("block is 96, but must be a multiple of 64, or 0 for no lists", lists=lists(block=96))
+        self.refuses("block is 64.0, but must be a positive multiple of 64", lists=lists(block=64.0))
+        self.refuses("block is 64, but lists restrict a pattern of one part, dense", P(["local"], window=3),
+                     lists=lists())
+        begin = torch.zeros(2, 1, 8, dtype=torch.int32, device=device)
+        self.refuses("lists has bounds, so groups and bounds must be None", bounds=(begin, begin),
+                     lists=lists()._replace(bounds=(begin, begin)))
 
     def test_sinks(self):
         sink = torch.zeros(2, device=device)

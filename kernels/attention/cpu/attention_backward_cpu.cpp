@@ -43,7 +43,7 @@ NumberedPart part_of(const AttentionPlan& plan, std::int64_t head, std::int32_t 
 // True if every key tile is reached: every position then has a query, which may attend to itself.
 bool reaches_every_key(const AttentionBackwardArgs& args, const Part& part) {
   return part.kind != PartKind::fixed_summary && part.kind != PartKind::first && args.plan->queries >= args.plan->n &&
-         !args.bounds.given();
+         !args.bounds.given() && !args.lists.given();
 }
 
 // D of every row; zeroes dK and dV where the first part does not reach all keys.
@@ -91,15 +91,15 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Traversal 
       const NumberedPart part = part_of(plan, unit.head, number);
       const Pass& pass = *part.pass;
       const BackwardRows<T> rows(args, args.q, args.k, delta, unit.sequence, unit.head);
-      const NoTerm<T> term(plan, pass, *part.part, unit.residue, bounds_of(args.bounds, unit.sequence, unit.head));
+      const NoTerm<T> term(args, pass, *part.part, unit.residue, unit.sequence, unit.head);
       TilePairs<T, const NoTerm<T>> pairs(rows, term, term.queries, term.keys, plan.tile, static_cast<T>(args.scale),
                                           number == 0, number == 0 && reaches_every_key(args, term.part), space);
       const auto walk_keys = [&](std::int32_t t, bool with_keys) {
         const std::int32_t seen = t > 0 ? term.key_tiles(t - 1).end : 0;
-        pairs.walk_keys(t, TileRuns(term.key_tiles(t)), seen, with_keys);
+        pairs.walk_keys(t, term.walk_keys(t), seen, with_keys);
       };
       if (order == Traversal::by_key) {
-        pairs.walk_queries(unit.tile, TileRuns(term.query_tiles(unit.tile)));
+        pairs.walk_queries(unit.tile, term.walk_queries(unit.tile));
       } else if (order == Traversal::by_query) {
         walk_keys(unit.tile, false);
       } else {

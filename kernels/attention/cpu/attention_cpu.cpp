@@ -36,8 +36,8 @@ void attention_pass(const AttentionArgs& args, std::int32_t number) {
       if (tile.empty()) continue;
       number == 0 ? tile.start() : tile.resume();
       for (const Part& part : plan.parts_of(pass)) {
-        const NoTerm<T> term(plan, pass, part, unit.residue, bounds_of(args.bounds, unit.sequence, unit.head));
-        tile.attend(term, term.keys, TileRuns(term.key_tiles(unit.tile)));
+        const NoTerm<T> term(args, pass, part, unit.residue, unit.sequence, unit.head);
+        tile.attend(term, term.keys, term.walk_keys(unit.tile));
       }
       tile.finish();
     }

@@ -87,10 +87,9 @@ class QueryTile {
   }
 
   template <class Term>
-  void attend(const Term& term, const RowSet& keys, const TileRuns& runs) const {
-    if (!runs.empty()) space_.bounds.set(term, queries_, tile_, lanes_);
-    for (const TileRun& run : runs)
-      for (std::int32_t t = run.begin; t < run.end; ++t) add_keys(term, keys, tile_at(keys, t, shape_.keys), run.full);
+  void attend(const Term& term, const RowSet& keys, TileWalk walk) const {
+    if (walk.more()) space_.bounds.set(term, queries_, tile_, lanes_);
+    for (; walk.more(); walk.advance()) add_keys(term, keys, tile_at(keys, walk.tile(), shape_.keys), walk.full());
   }
 
   void finish() const {

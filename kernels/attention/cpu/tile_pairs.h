@@ -80,34 +80,32 @@ class TilePairs {
 
   // dQ of one query tile and, if asked for, what the tile adds to dK and dV. Key tiles from `seen` on have not been
   // visited yet: the ends of the rows never decrease.
-  void walk_keys(std::int32_t tile, const TileRuns& runs, std::int32_t seen, bool with_keys) {
+  void walk_keys(std::int32_t tile, TileWalk walk, std::int32_t seen, bool with_keys) {
     if (!load_queries(tile)) return;
     std::fill(space_.dq_t, space_.dq_t + rows_.q.size * lanes_, T(0));
-    for (const TileRun& run : runs)
-      for (std::int32_t t = run.begin; t < run.end; ++t) {
-        const bool starts = starts_keys_ && t >= seen;
-        if (!load_keys(t, with_keys, starts)) continue;
-        each_block(space_.bounds, query_tile_, key_tile_, run.full, [&](const Block& block) {
-          score(block, run.full);
-          add_to_queries(block);
-          if (with_keys) add_to_keys(block);
-        });
-        if (with_keys) store_keys();
-      }
+    for (; walk.more(); walk.advance()) {
+      const bool starts = starts_keys_ && walk.tile() >= seen;
+      if (!load_keys(walk.tile(), with_keys, starts)) continue;
+      each_block(space_.bounds, query_tile_, key_tile_, walk.full(), [&](const Block& block) {
+        score(block, walk.full());
+        add_to_queries(block);
+        if (with_keys) add_to_keys(block);
+      });
+      if (with_keys) store_keys();
+    }
     store_queries();
   }
 
   // dK and dV of one key tile.
-  void walk_queries(std::int32_t tile, const TileRuns& runs) {
+  void walk_queries(std::int32_t tile, TileWalk walk) {
     if (!load_keys(tile, true, starts_keys_)) return;
-    for (const TileRun& run : runs)
-      for (std::int32_t t = run.begin; t < run.end; ++t) {
-        if (!load_queries(t)) continue;
-        each_block(space_.bounds, query_tile_, key_tile_, run.full, [&](const Block& block) {
-          score(block, run.full);
-          add_to_keys(block);
-        });
-      }
+    for (; walk.more(); walk.advance()) {
+      if (!load_queries(walk.tile())) continue;
+      each_block(space_.bounds, query_tile_, key_tile_, walk.full(), [&](const Block& block) {
+        score(block, walk.full());
+        add_to_keys(block);
+      });
+    }
     store_keys();
   }
 

@@ -2,8 +2,6 @@
 // row set, whose ends never decrease from row to row, so the first and the last row of a tile determine its span.
 // Kernels evaluate spans where they need them, so a plan of a million positions takes no time, no memory and no copy.
 #pragma once
-#include <array>
-#include <cstddef>
 #include <cstdint>
 
 #include "kernels/attention/pattern/plan.h"
@@ -64,33 +62,48 @@ constexpr TileSpan query_tiles_of(const Part& part, const RowSet& queries, const
   return query_tiles_by([&](std::int32_t i) { return part.interval(keys, i); }, queries, keys, tile, index);
 }
 
-// Tiles [begin, end): all allowed (full), or some.
-struct TileRun {
-  std::int32_t begin = 0, end = 0;
-  bool full = false;
-  constexpr bool operator==(const TileRun&) const = default;
+// The blocks of rows, strictly increasing, whose tiles are visited; all tiles are where no list is given.
+struct BlockList {
+  const std::int32_t* next = nullptr;
+  std::int32_t left = 0;
+  std::int32_t rows = 0;  // in a block; 0: no list
+
+  constexpr bool given() const { return rows > 0; }
 };
 
-// The runs of a span that are not empty, in increasing order.
-class TileRuns {
+// The tiles of a span in increasing order, or of these only those of listed blocks, which are whole tiles of `rows`.
+class TileWalk {
  public:
-  explicit constexpr TileRuns(const TileSpan& s) {
-    const bool some_full = s.full_begin < s.full_end;
-    add({s.begin, some_full ? s.full_begin : s.end, false});
-    if (!some_full) return;
-    add({s.full_begin, s.full_end, true});
-    add({s.full_end, s.end, false});
+  constexpr TileWalk() = default;
+  constexpr explicit TileWalk(const TileSpan& span) : span_(span), at_(span.begin), stop_(span.end) {}
+  constexpr TileWalk(const TileSpan& span, const BlockList& list, std::int32_t rows) : TileWalk(span) {
+    if (!list.given()) return;
+    next_ = list.next;
+    left_ = list.left;
+    tiles_ = list.rows / rows;
+    stop_ = at_;
+    enter_block();
   }
-  constexpr const TileRun* begin() const { return runs_.data(); }
-  constexpr const TileRun* end() const { return runs_.data() + count_; }
-  constexpr bool empty() const { return count_ == 0; }
+  constexpr bool more() const { return at_ < stop_; }
+  constexpr std::int32_t tile() const { return at_; }
+  constexpr bool full() const { return at_ >= span_.full_begin && at_ < span_.full_end; }
+  constexpr void advance() {
+    if (++at_ >= stop_) enter_block();
+  }
 
  private:
-  constexpr void add(const TileRun& run) {
-    if (run.begin < run.end) runs_[count_++] = run;
+  constexpr void enter_block() {
+    for (; at_ >= stop_ && left_ > 0; --left_) {
+      const std::int32_t begin = *next_++ * tiles_, end = begin + tiles_;
+      at_ = begin > at_ ? begin : at_;
+      stop_ = end < span_.end ? end : span_.end;
+    }
   }
-  std::array<TileRun, 3> runs_{};
-  std::size_t count_ = 0;
+
+  TileSpan span_;
+  std::int32_t at_ = 0, stop_ = 0, tiles_ = 1;  // [at, stop): what is left of the block
+  const std::int32_t* next_ = nullptr;
+  std::int32_t left_ = 0;
 };
 
 }  // namespace longstride::kernels

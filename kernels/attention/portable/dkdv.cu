@@ -83,8 +83,8 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
   const std::int32_t begin = term.unit.tile * tile.keys;
   if (begin >= keys.set.length) return;
   __shared__ std::int32_t found[4];
-  const TileSpan span = query_tiles_by_block(seen, queries, tile, term.unit.tile, found);
-  if (term.adds() && span.begin >= span.end) return;
+  TileWalk tiles = query_tiles_by_block(term, seen, tile, found);
+  if (term.adds() && !tiles.more()) return;
 
   extern __shared__ __align__(128) char memory[];
   const Tile<T, Key> k{reinterpret_cast<T*>(memory)};
@@ -99,9 +99,8 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
   const EntryPositions query_positions(queries);
   const HeadRows<const T> q_rows(call.q, term.unit), dout_rows(call.dout, term.unit);
   const std::int64_t row = lse_row(call, term.unit);
-  const auto masked = [&](std::int32_t t) { return t < span.full_begin || t >= span.full_end; };
-  const auto load_queries = [&](std::int32_t t, int stage) {
-    const std::int32_t first = t * tile.queries;
+  const auto load_queries = [&](int stage) {
+    const std::int32_t first = tiles.tile() * tile.queries;
     load_tile<tile.queries>(q_of(stage), q_rows, call.key_size, query_positions, first, call.aligned);
     load_tile<tile.queries>(dout_of(stage), dout_rows, call.value_size, query_positions, first, call.aligned);
     own.load_queries(first, stage);
@@ -112,27 +111,29 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
     const std::int32_t position = valid ? query_positions.at(first + x) : 0;
     copy_async_4(&scalars[stage].lse[x], call.lse + row + position, valid);
     copy_async_4(&scalars[stage].delta[x], call.delta + row + position, valid);
-    if (!masked(t)) return;
+    if (tiles.full()) return;
     const Interval in = valid ? seen.interval(position) : Interval{};
     scalars[stage].low[x] = in.begin;
     scalars[stage].high[x] = in.end;
   };
   load_tile<tile.keys>(k, HeadRows<const T>(call.k, term.unit), call.key_size, keys, begin, call.aligned);
   load_tile<tile.keys>(v, HeadRows<const T>(call.v, term.unit), call.value_size, keys, begin, call.aligned);
-  if (span.begin < span.end) {
-    own.load_piece(span.begin * tile.queries, begin, 0);
-    load_queries(span.begin, 0);
+  if (tiles.more()) {
+    own.load_piece(tiles.tile() * tile.queries, begin, 0);
+    load_queries(0);
   }
   copies_commit();
 
   const int warp_row = static_cast<int>(threadIdx.x / warp_threads) * 16, lane = threadIdx.x % warp_threads;
   float dk[Key / 8][4] = {}, dv[Value / 8][4] = {};
   const float scale = call.scale * log2_e;
-  int stage = 0;
-  for (std::int32_t t = span.begin; t < span.end; ++t, stage ^= 1) {
+  for (int stage = 0; tiles.more(); stage ^= 1) {
+    const std::int32_t first = tiles.tile() * tile.queries;
+    const bool masked = !tiles.full();
+    tiles.advance();
     copies_wait<0>();
     __syncthreads();
-    if (t + 1 < span.end) load_queries(t + 1, stage ^ 1);
+    if (tiles.more()) load_queries(stage ^ 1);
     copies_commit();
     if constexpr (Term::given) {
       // A warp has sixteen queries' scores, but gradients of sixteen keys: P and dS pass through shared memory.
@@ -150,9 +151,9 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
       const Tile<T, 64> probabilities{pairs}, gradients{pairs + 64 * 64};
       float s[1][8][4], dp[8][4];
       multiply_strips<T, 64>(s, q_of(stage), warp_row, k);
-      own.add_scores(s, stage, warp_row, t * tile.queries, begin);
+      own.add_scores(s, stage, warp_row, first, begin);
       multiply_transposed<T, 64>(dp, dout_of(stage), warp_row, v);
-      own.to_gradients(s[0], dp, lse, delta, masked(t), intervals, warp_row, t * tile.queries, begin);
+      own.to_gradients(s[0], dp, lse, delta, masked, intervals, warp_row, first, begin);
       store_scores(probabilities, warp_row, s[0]);
       store_scores(gradients, warp_row, dp);
       __syncthreads();
@@ -162,7 +163,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
       float s[tile.queries / 8][4], dp[tile.queries / 8][4];
       multiply_transposed<T, tile.queries>(s, k, warp_row, q_of(stage));
       multiply_transposed<T, tile.queries>(dp, v, warp_row, dout_of(stage));
-      to_score_gradients<tile.queries>(s, dp, scale, scalars[stage], masked(t), begin + warp_row);
+      to_score_gradients<tile.queries>(s, dp, scale, scalars[stage], masked, begin + warp_row);
       multiply_probabilities<T, tile.queries>(dv, s, dout_of(stage));
       multiply_probabilities<T, tile.queries>(dk, dp, q_of(stage));
     }
@@ -203,7 +204,7 @@ void launch_dkdv(const typename Term::Call& call, const Launch& launch) {
 
 template <class T>
 void dkdv(const PlanCall& call, const Launch& launch) {
-  launch_dkdv<T, NoTerm>(call, launch);
+  call.lists.given() ? launch_dkdv<T, ListedTerm>(call, launch) : launch_dkdv<T, NoTerm>(call, launch);
 }
 template <class T>
 void dkdv(const distance::PortableCall& call, const Launch& launch) {

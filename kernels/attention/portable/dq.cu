@@ -142,7 +142,7 @@ void launch_dq(const typename Term::Call& call, const Launch& launch) {
 
 template <class T>
 void dq(const PlanCall& call, const Launch& launch) {
-  launch_dq<T, NoTerm>(call, launch);
+  call.lists.given() ? launch_dq<T, ListedTerm>(call, launch) : launch_dq<T, NoTerm>(call, launch);
 }
 template <class T>
 void dq(const distance::PortableCall& call, const Launch& launch) {

@@ -194,7 +194,7 @@ void launch_forward(const typename Term::Call& call, const Launch& launch) {
 
 template <class T>
 void forward(const PlanCall& call, const Launch& launch) {
-  launch_forward<T, NoTerm>(call, launch);
+  call.lists.given() ? launch_forward<T, ListedTerm>(call, launch) : launch_forward<T, NoTerm>(call, launch);
 }
 template <class T>
 void forward(const distance::PortableCall& call, const Launch& launch) {

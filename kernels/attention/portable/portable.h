@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/pattern/block_lists.h"
 #include "kernels/attention/pattern/row_bounds.h"
 
 namespace longstride::kernels::cuda::portable {
@@ -50,6 +51,7 @@ struct Call {
   std::int32_t n_q = 0, n_k = 0;  // rows of queries and of keys
   std::int32_t key_size = 0, value_size = 0, heads = 0, batch = 0;
   BoundsView bounds;
+  ListsView lists;      // those of the query tiles, or of the key tiles in dkdv
   bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long
 };
 struct PlanCall : Call {

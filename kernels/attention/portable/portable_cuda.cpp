@@ -100,6 +100,7 @@ PlanCall call_of(const Args& args, std::initializer_list<const Tensor*> matrices
   call.n_q = static_cast<std::int32_t>(args.q.size(1));
   call.n_k = static_cast<std::int32_t>(args.k.size(1));
   call.bounds = BoundsView(args.bounds);
+  call.lists = ListsView::of_queries(args.lists);
   call.heads = static_cast<std::int32_t>(args.q.size(2));
   call.key_size = static_cast<std::int32_t>(args.q.size(3));
   call.value_size = static_cast<std::int32_t>(args.v.size(3));
@@ -128,6 +129,7 @@ void attention_backward(const AttentionBackwardArgs& args, const float* delta, c
   call.delta = delta;
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     each_group(*args.plan, call, numbered_pass, [&] { dq<decltype(zero)>(call, launch); });
+    call.lists = ListsView::of_keys(args.lists);
     each_group(*args.plan, call, numbered_part, [&] { dkdv<decltype(zero)>(call, launch); });
   });
 }

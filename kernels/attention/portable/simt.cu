@@ -278,8 +278,8 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
   const std::int32_t begin = unit.tile * rows;
   if (begin >= keys.set.length) return;
   __shared__ std::int32_t found[4];
-  const TileSpan span = query_tiles_by_block(seen, queries.set, tile_shape, unit.tile, found);
-  if (term.adds() && span.begin >= span.end) return;
+  TileWalk tiles = query_tiles_by_block(term, seen, tile_shape, found);
+  if (term.adds() && !tiles.more()) return;
   const PairsOf<Term> pairs(term);
 
   extern __shared__ __align__(16) char memory[];
@@ -290,12 +290,13 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
   load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, begin);
   load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, begin);
   Accumulator dk = {}, dv = {};
-  for (std::int32_t t = span.begin; t < span.end; ++t) {
+  for (; tiles.more(); tiles.advance()) {
+    const std::int32_t first = tiles.tile() * rows;
     __syncthreads();
-    load_rows(q, HeadRows<const float>(call.q, unit), call.key_size, queries, t * rows);
-    load_rows(dout, HeadRows<const float>(call.dout, unit), call.value_size, queries, t * rows);
+    load_rows(q, HeadRows<const float>(call.q, unit), call.key_size, queries, first);
+    load_rows(dout, HeadRows<const float>(call.dout, unit), call.value_size, queries, first);
     __syncthreads();
-    const std::int32_t entry = t * rows + lane_of();  // one query per lane
+    const std::int32_t entry = first + lane_of();  // one query per lane
     Interval in;
     float lse = INFINITY, delta = 0;
     if (entry < queries.set.length) {
@@ -358,14 +359,14 @@ void run_dkdv(const typename Term::Call& call, const Launch& launch) {
 
 }  // namespace
 
-#define LONGSTRIDE_FOR_F32(name)                                               \
-  template <>                                                                  \
-  void name<float>(const PlanCall& call, const Launch& launch) {               \
-    run_##name<NoTerm>(call, launch);                                          \
-  }                                                                            \
-  template <>                                                                  \
-  void name<float>(const distance::PortableCall& call, const Launch& launch) { \
-    run_##name<DistanceTerm>(call, launch);                                    \
+#define LONGSTRIDE_FOR_F32(name)                                                                  \
+  template <>                                                                                     \
+  void name<float>(const PlanCall& call, const Launch& launch) {                                  \
+    call.lists.given() ? run_##name<ListedTerm>(call, launch) : run_##name<NoTerm>(call, launch); \
+  }                                                                                               \
+  template <>                                                                                     \
+  void name<float>(const distance::PortableCall& call, const Launch& launch) {                    \
+    run_##name<DistanceTerm>(call, launch);                                                       \
   }
 LONGSTRIDE_FOR_F32(forward)
 LONGSTRIDE_FOR_F32(dq)

@@ -84,11 +84,12 @@ class KeyTiles {
   __device__ KeyTiles(const Term& term, TileShape tile) : term_(term), tile_(tile) { seek(); }
   __device__ bool more() const { return part_ < term_.parts(); }
   __device__ Step step() const {
-    const bool full = at_ >= span_.full_begin && at_ < span_.full_end;
-    return {part_, at_ * tile_.keys, !full || (at_ + 1) * tile_.keys > length_};
+    const std::int32_t begin = walk_.tile() * tile_.keys;
+    return {part_, begin, !walk_.full() || begin + tile_.keys > length_};
   }
   __device__ void advance() {
-    if (++at_ < span_.end) return;
+    walk_.advance();
+    if (walk_.more()) return;
     ++part_;
     seek();
   }
@@ -97,17 +98,16 @@ class KeyTiles {
   __device__ void seek() {
     for (; part_ < term_.parts(); ++part_) {
       const auto seen = term_.seen(part_);
-      span_ = key_tiles_of(seen, term_.queries, tile_, term_.unit.tile);
-      at_ = span_.begin;
+      walk_ = {key_tiles_of(seen, term_.queries, tile_, term_.unit.tile), term_.listed(tile_.queries), tile_.keys};
       length_ = seen.keys.length;
-      if (at_ < span_.end) return;
+      if (walk_.more()) return;
     }
   }
 
   const Term& term_;
   TileShape tile_;
-  std::int32_t part_ = 0, at_ = 0, length_ = 0;
-  TileSpan span_;
+  std::int32_t part_ = 0, length_ = 0;
+  TileWalk walk_;
 };
 
 // The first query tile whose span's `number`-th end (end, full_end, full_begin, begin) is above `index`. A warp tests
@@ -139,16 +139,16 @@ __device__ inline std::int32_t first_beyond(const Seen& seen, const RowSet& quer
   return low;
 }
 
-// The query tiles of a key tile, as query_tiles_of. Called by all four warps of a block; `shared` has room for four
-// numbers.
-template <class Seen>
-__device__ inline TileSpan query_tiles_by_block(const Seen& seen, const RowSet& queries, TileShape tile,
-                                                std::int32_t index, std::int32_t* shared) {
+// The query tiles of the block's key tile, as query_tiles_of of the part `seen`. Called by all four warps of a block;
+// `shared` has room for four numbers.
+template <class Term, class Seen>
+__device__ inline TileWalk query_tiles_by_block(const Term& term, const Seen& seen, TileShape tile,
+                                                std::int32_t* shared) {
   const auto warp = static_cast<int>(threadIdx.x / warp_threads);
-  const std::int32_t found = first_beyond(seen, queries, tile, index, warp);
+  const std::int32_t found = first_beyond(seen, term.queries, tile, term.unit.tile, warp);
   if (threadIdx.x % warp_threads == 0) shared[warp] = found;
   __syncthreads();
-  return {shared[0], shared[1], shared[2], shared[3]};
+  return {{shared[0], shared[1], shared[2], shared[3]}, term.listed(tile.keys), tile.queries};
 }
 
 }  // namespace longstride::kernels::cuda::portable

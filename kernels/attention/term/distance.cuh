@@ -66,6 +66,7 @@ struct DistanceTerm {
   __device__ std::int32_t parts() const { return 1; }
   __device__ bool adds() const { return false; }
   __device__ Seen seen(std::int32_t) const { return {call, head, in}; }
+  __device__ BlockList listed(std::int32_t) const { return {}; }
 
   // The sums over this tile's queries of the gradients of the biases and the span.
   __device__ float* sums() const {

@@ -112,12 +112,12 @@ class DistanceTerm {
     const std::int32_t begin = std::max(class_.first_key, entry - reach_.end + 1);
     return bounds_.clamp({begin, std::max(begin, entry - reach_.begin + 1)}, keys(), query);
   }
-  TileRuns key_runs(std::int32_t tile, TileShape shape) const {
+  TileWalk walk_keys(std::int32_t tile, TileShape shape) const {
     const RowSet set = queries();
     const Tile rows = tile_at(set, tile, shape.queries);
     const Interval first = interval(set.position(rows.begin)),
                    last = interval(set.position(rows.begin + rows.rows - 1));
-    return TileRuns({first.begin / shape.keys, tiles_in(last.begin, shape.keys), first.end / shape.keys,
+    return TileWalk({first.begin / shape.keys, tiles_in(last.begin, shape.keys), first.end / shape.keys,
                      tiles_in(std::min(last.end, class_.entries), shape.keys)});
   }
   const T* content_bias() const { return content_bias_; }

@@ -59,6 +59,17 @@ struct NoTerm {
     return {pass.part[part], rows_within(pass.part[part].keys, residue, call.n_k),
             call.bounds.of(unit.batch, unit.head)};
   }
+  // The list of what the block's tile of `rows` may see.
+  __device__ BlockList listed(std::int32_t) const { return {}; }
+};
+
+// The same with the call's lists, whose walk takes registers that calls without them need.
+struct ListedTerm : NoTerm {
+  using NoTerm::NoTerm;
+
+  __device__ BlockList listed(std::int32_t rows) const {
+    return call.lists.of(unit.batch, unit.head).of_row(unit.tile * rows);
+  }
 };
 
 struct NoTiles {
@@ -72,10 +83,18 @@ template <class T, int Key, int Queries, int Stages, bool Skew>
 struct TilesOf<NoTerm, T, Key, Queries, Stages, Skew> {
   using Type = NoTiles;
 };
+template <class T, int Key, int Queries, int Stages, bool Skew>
+struct TilesOf<ListedTerm, T, Key, Queries, Stages, Skew> {
+  using Type = NoTiles;
+};
 
 template <>
 struct PairsOf<NoTerm> {
   __device__ explicit PairsOf(const NoTerm&) {}
+};
+template <>
+struct PairsOf<ListedTerm> : PairsOf<NoTerm> {
+  using PairsOf<NoTerm>::PairsOf;
 };
 
 }  // namespace longstride::kernels::cuda::portable

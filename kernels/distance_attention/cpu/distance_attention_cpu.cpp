@@ -34,7 +34,7 @@ struct ForwardThread {
         const QueryTile<T> tile(rows, queries, t, shape, static_cast<T>(s.scale), of_pairs.content_bias(), tiles);
         tile.start();
         of_pairs.load_queries(rows.q, queries, tile_at(queries, t, shape.queries), tile.lanes());
-        tile.attend(of_pairs, of_pairs.keys(), of_pairs.key_runs(t, shape));
+        tile.attend(of_pairs, of_pairs.keys(), of_pairs.walk_keys(t, shape));
         tile.finish();
       }
     }
@@ -63,7 +63,7 @@ struct BackwardThread {
       TilePairs<T, DistanceTerm<T>> pairs(rows, of_pairs, queries, of_pairs.keys(), shape, static_cast<T>(s.scale),
                                           true, false, tiles);
       for (std::int32_t t = 0; t < tiles_of(queries, shape.queries); ++t)
-        pairs.walk_keys(t, of_pairs.key_runs(t, shape), 0, true);
+        pairs.walk_keys(t, of_pairs.walk_keys(t, shape), 0, true);
     }
   }
 };

@@ -9,12 +9,14 @@ import sys
 
 # name -> the module that has it
 _where = {
+    "BlockLists": ".bounds",
     "Pattern": ".pattern",
     "UserError": ".model.keys",
     "attention": ".attention_op",
     "bounds_of": ".bounds",
     "distance_attention": ".distance_op",
     "evaluate": ".evaluation",
+    "lists_of": ".bounds",
     "load": ".runs",
     "read_split": ".evaluation",
 }

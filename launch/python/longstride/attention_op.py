@@ -1,5 +1,5 @@
-"""Attention as operators of PyTorch: longstride::attention and, with bounds or a sink, longstride::bounded_attention,
-each with its backward.
+"""Attention as operators of PyTorch: longstride::attention and, with bounds, lists or a sink,
+longstride::bounded_attention, each with its backward.
 
 They are registered by torch.library, with rules for fake tensors and autograd, so that torch.compile, CUDA graphs and
 torch.library.opcheck treat them as PyTorch's own. torch.library.custom_op would do the same, but takes 20 to 40
@@ -14,13 +14,13 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from . import attention_run, bounded_run
-from .bounds import document_bounds
+from .bounds import BlockLists, document_bounds, lists_of
 from .pattern import Pattern
 
 _operators = torch.library.Library("longstride", "DEF")
 
 
-def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, sink=None):
+def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, lists=None, sink=None):
     """softmax(scale q k^T) v over the pairs that the pattern allows.
 
     q and k are (batch, heads, n, key size), v and the result (batch, heads, n, value size), as in
@@ -32,7 +32,9 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, sink=No
     Positions of different `groups` do not see each other: cumulative lengths of documents, 0, ..., n, which all rows
     share, or numbers of documents (batch, n), which never fall along a row; int32 or int64. `bounds` are two int32
     tensors (batch or 1, heads or 1, rows of q): a query sees keys from begin to end - 1. Both are from 0 to n and never
-    fall along a row. Numbers on a GPU are not checked. `sink`, (heads,) and finite, is a logit that only adds to the
+    fall along a row. `lists` are BlockLists, or a BlockMask of FlexAttention, of which lists_of makes them: next to a
+    pattern of one dense part, a query sees keys of the blocks that its own block lists. Numbers on a GPU are not
+    checked. `sink`, (heads,) and finite, is a logit that only adds to the
     softmax's denominator, with a gradient.
     """
     if not isinstance(pattern, Pattern):
@@ -44,8 +46,8 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, sink=No
         scale = 0.0  # the library's default
     else:
         scale = _checked_scale(scale)
-    if groups is not None or bounds is not None or sink is not None:
-        return _bounded_attention(q, k, v, pattern.text, scale, groups, bounds, sink)
+    if groups is not None or bounds is not None or lists is not None or sink is not None:
+        return _bounded_attention(q, k, v, pattern.text, scale, groups, bounds, lists, sink)
     if _needs_no_operator(q, k, v):
         try:
             if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
@@ -58,21 +60,40 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, sink=No
     return torch.ops.longstride.attention(q, k, v, pattern.text, scale)[0]
 
 
-def _bounded_attention(q, k, v, text, scale, groups, bounds, sink):
+def _bounded_attention(q, k, v, text, scale, groups, bounds, lists, sink):
     _refuse_other_layouts(q=q, k=k, v=v)
     attention_run.check(*attention_run.properties(q, k, v))
+    block, key_begin, keys, bounds = _listed(lists, groups, bounds)
     begin, end = _bounds(groups, bounds, q.shape[0], k.shape[2])
     if groups is not None:
         if q.shape[2] != k.shape[2]:
             raise ValueError(f"groups is given, but q has {q.shape[2]} rows and k {k.shape[2]}; give bounds instead")
         text = text[:-1] + ', "documents": true}'
+    if keys is not None:
+        text = text[:-1] + f', "block": {block}}}'
     if sink is not None:
         if not isinstance(sink, Tensor) or not sink.is_floating_point():
             kind = sink.dtype if isinstance(sink, Tensor) else type(sink).__name__
             raise ValueError(f"sink is {kind}, but must be a tensor of a logit per head")
         sink = sink.to(attention_run.lse_dtype(q.dtype))
     return call(torch.ops.longstride.bounded_attention, _eager_bounded, bounded_run.forward,
-                dict(q=q, k=k, v=v, sink=sink, begin=begin, end=end), (text, scale))
+                dict(q=q, k=k, v=v, sink=sink, begin=begin, end=end, key_begin=key_begin, keys=keys), (text, scale))
+
+
+def _listed(lists, groups, bounds):
+    """The members of lists, with whichever bounds are given."""
+    if lists is None:
+        return 0, None, None, bounds
+    if not isinstance(lists, BlockLists):
+        lists = lists_of(lists)
+    block = lists.block
+    if lists.keys is not None and (isinstance(block, bool) or not isinstance(block, int) or block <= 0):
+        raise ValueError(f"block is {block!r}, but must be a positive multiple of 64")
+    if lists.bounds is None:
+        return *lists[:3], bounds
+    if groups is not None or bounds is not None:
+        raise ValueError("lists has bounds, so groups and bounds must be None; make lists of a mask that has both")
+    return lists
 
 
 def _bounds(groups, bounds, batch, n):
@@ -293,5 +314,5 @@ def define(name, inputs, constant, run):
 
 
 _eager_attention = define("attention", "Tensor q, Tensor k, Tensor v", "pattern", attention_run)
-_eager_bounded = define("bounded_attention", "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? begin, Tensor? end",
-                        "pattern", bounded_run)
+_eager_bounded = define("bounded_attention", "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? begin, Tensor? end, "
+                        "Tensor? key_begin, Tensor? keys", "pattern", bounded_run)

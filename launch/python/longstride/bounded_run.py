@@ -1,4 +1,4 @@
-"""Attention within bounds and with a sink, of tensors by the library, on the CPU or on the current stream of a GPU; no
+"""Attention within bounds, of listed blocks and with a sink, of tensors by the library, on the CPU or on the current stream of a GPU; no
 gradients."""
 import functools
 import json
@@ -10,12 +10,12 @@ from .attention_run import _dense_rows, _on_cpu, _on_cuda, _scratch, check_backw
 from .distance_run import in_their_types, properties  # noqa: F401: of the operator
 
 GRADIENTS = 4  # of q, k, v and the sink
-# Tensors that a call may leave out, but for one of begin and end.
-NAMES = ("sink", "begin", "end")
+# Tensors that a call may leave out, but for one of begin and end, or of key_begin and keys.
+NAMES = ("sink", "begin", "end", "key_begin", "keys")
 
 
-def check(q, k, v, sink, begin, end):
-    """Properties of tensors, the last three of which may be None."""
+def check(q, k, v, sink, begin, end, key_begin, keys):
+    """Properties of tensors, of which those of NAMES may be None."""
     attention_run.check(*(x[at] for at in range(3) for x in (q, k, v)))
     (batch, heads, queries, _), dtype, device = q
     given = [(name, x) for name, x in zip(NAMES, (sink, begin, end)) if x is not None]
@@ -28,40 +28,65 @@ def check(q, k, v, sink, begin, end):
     if (begin is None) != (end is None) or (begin is not None and begin[0] != end[0]):
         shapes = [x and tuple(x[0]) for x in (begin, end)]
         raise ValueError(f"begin is {shapes[0]} and end {shapes[1]}, but both must be of one shape, or None")
+    if (key_begin is None) != (keys is None):
+        raise ValueError("one of key_begin and keys is None, but both must be, or none")
+    for name, x in (("key_begin", key_begin), ("keys", keys)):
+        if x is None:
+            continue
+        shape, found, on = x
+        if len(shape) != 3 or shape[0] not in (1, batch) or shape[1] not in (1, heads) or shape[:2] != keys[0][:2] \
+                or found != torch.int32 or on != device:
+            raise ValueError(f"{name} is {tuple(shape)}, {found}, on {on}, but must be ({batch} or 1, {heads} or 1, "
+                             f"entries), torch.int32, on {device}, for the same batch and heads as keys")
+
+
+def _lists(block, queries, key_begin, keys):
+    """Settings of a plan."""
+    if (block > 0) != (keys is not None):
+        raise ValueError(f"block is {block}, but must be positive where there are keys, and only there")
+    if keys is None:
+        return {}
+    blocks = -(-queries // block)
+    if key_begin[0][2] != blocks + 1:
+        raise ValueError(f"key_begin is {tuple(key_begin[0])}, but must have {blocks + 1} numbers for {blocks} blocks of "
+                         f"{block} of {queries} queries")
+    batch, heads, entries = keys[0]
+    return dict(block=block, list_batch=batch, list_heads=heads, list_entries=entries)
 
 
 # As in attention_run: checked when a plan is made, so that a call whose plan exists spends no time on it.
 @functools.lru_cache(maxsize=512)
-def _plan(pattern, scale, q, k, v, sink, begin, end):
-    check(q, k, v, sink, begin, end)
-    bounds = library.NO_BOUNDS
+def _plan(pattern, scale, q, k, v, sink, begin, end, key_begin, keys):
+    check(q, k, v, sink, begin, end, key_begin, keys)
+    bounds, text = library.NO_BOUNDS, json.loads(pattern)
     if begin is not None:
-        bounds = library.DOCUMENTS if json.loads(pattern).get("documents", False) else library.INTERVALS
+        bounds = library.DOCUMENTS if text.get("documents", False) else library.INTERVALS
     return attention_run.Plan(pattern, scale, q[0], v[0], q[1], q[2], bounds=bounds, sink=sink is not None,
-                              bounds_heads=0 if begin is None else begin[0][1])
+                              bounds_heads=0 if begin is None else begin[0][1],
+                              **_lists(text.get("block", 0), q[0][2], key_begin, keys))
 
 
-def _arrays(sink, begin, end):
+def _arrays(sink, begin, end, *lists):
     """Contiguous, and their addresses as plans take them."""
-    arrays = [None if x is None else x.contiguous() for x in (begin, end, sink)]
+    arrays = [None if x is None else x.contiguous() for x in (begin, end, sink, *lists)]
     return arrays, [0 if x is None else x.data_ptr() for x in arrays]
 
 
-def _forward(q, k, v, sink, begin, end, pattern, scale, stream):
-    plan = _plan(pattern, scale, *properties(q, k, v, sink, begin, end))
+def _forward(q, k, v, sink, begin, end, key_begin, keys, pattern, scale, stream):
+    plan = _plan(pattern, scale, *properties(q, k, v, sink, begin, end, key_begin, keys))
     (q, q_rows), (k, k_rows), (v, v_rows) = _dense_rows(q), _dense_rows(k), _dense_rows(v)
-    _arrays_alive, addresses = _arrays(sink, begin, end)
+    _arrays_alive, addresses = _arrays(sink, begin, end, key_begin, keys)
     o, lse = plan.empty(*plan.of_o, plan.dtype), plan.empty(*plan.of_lse, plan.lse_dtype)
     _memory, address, count = _scratch(plan, False, plan.empty)
     plan.forward(q_rows, k_rows, v_rows, rows(o), lse.data_ptr(), address, count, stream, *addresses)
     return o, lse
 
 
-def _backward(dout, q, k, v, sink, begin, end, o, lse, pattern, scale, stream):
-    plan = _plan(pattern, scale, *properties(q, k, v, sink, begin, end))
+def _backward(dout, q, k, v, sink, begin, end, key_begin, keys, o, lse, pattern, scale, stream):
+    plan = _plan(pattern, scale, *properties(q, k, v, sink, begin, end, key_begin, keys))
     (dout, dout_rows), (o, o_rows) = _dense_rows(dout), _dense_rows(o)
     (q, q_rows), (k, k_rows), (v, v_rows) = _dense_rows(q), _dense_rows(k), _dense_rows(v)
-    _arrays_alive, addresses = _arrays(sink, begin, end)
+    _arrays_alive, addresses = _arrays(sink, begin, end, key_begin, keys)
     dq, dk, dv = (plan.empty(*layout, plan.dtype) for layout in (plan.of_q, plan.of_k, plan.of_v))
     (dsink,) = gradients_of(q, (sink,))
     _memory, address, count = _scratch(plan, True, plan.empty)
@@ -77,7 +102,8 @@ def gradients_of(q, parameters):
 
 
 def forward(*args):
-    """o and lse, of q, k, v, those of NAMES, a pattern's text, which says if bounds are of documents, and scale."""
+    """o and lse, of q, k, v, those of NAMES, a pattern's text, which says if bounds are of documents and how many rows a
+    block has, and scale."""
     if args[0].is_cuda:
         return _on_cuda(_forward, *args)
     return _on_cpu(_forward, lambda *tensors: check(*properties(*tensors)), *args)
@@ -89,8 +115,8 @@ def backward(*args):
     return _on_cuda(_backward, *args) if args[0].is_cuda else _on_cpu(_backward, None, *args)
 
 
-def checked_backward(dout, q, k, v, sink, begin, end, o, lse, pattern, scale):
+def checked_backward(dout, q, k, v, sink, begin, end, key_begin, keys, o, lse, pattern, scale):
     """backward for a caller with tensors of any kind."""
-    check(*properties(q, k, v, sink, begin, end))
+    check(*properties(q, k, v, sink, begin, end, key_begin, keys))
     check_backward(q, v, dout, o, lse)
-    return backward(dout, q, k, v, sink, begin, end, o, lse.contiguous(), pattern, scale)
+    return backward(dout, q, k, v, sink, begin, end, key_begin, keys, o, lse.contiguous(), pattern, scale)

@@ -46,6 +46,10 @@ class _PlanConfig(ctypes.Structure):
         ("bounds", ctypes.c_int32),
         ("sink", ctypes.c_int32),
         ("bounds_heads", ctypes.c_int64),
+        ("block", ctypes.c_int64),
+        ("list_batch", ctypes.c_int64),
+        ("list_heads", ctypes.c_int64),
+        ("list_entries", ctypes.c_int64),
     ]
 
 
@@ -54,8 +58,8 @@ class _Memory(ctypes.Structure):
 
 
 # The structs of calls, written by one call of pack: a tensor is a pointer and three strides, and pointers fit Q.
-_forward = struct.Struct("@N" + 4 * "P3q" + "PPNP3P")
-_backward = struct.Struct("@N" + 4 * "P3q" + "P" + 4 * "P3q" + "PNP4P")
+_forward = struct.Struct("@N" + 4 * "P3q" + "PPNP5P")
+_backward = struct.Struct("@N" + 4 * "P3q" + "P" + 4 * "P3q" + "PNP6P")
 
 
 def _load():
@@ -113,12 +117,12 @@ class Plan:
     _destroy, _ask_memory = _library.longstride_attention_destroy, _library.longstride_attention_memory
 
     def __init__(self, pattern, batch, n, heads, key_size, value_size, scale, dtype, device, queries=0,
-                 bounds=NO_BOUNDS, sink=0, bounds_heads=0):
+                 bounds=NO_BOUNDS, sink=0, bounds_heads=0, block=0, list_batch=0, list_heads=0, list_entries=0):
         self._plan = ctypes.c_void_p()
         described = _pattern_of(pattern)
         config = _PlanConfig(
             ctypes.sizeof(_PlanConfig), ctypes.pointer(described), batch, n, heads, key_size, value_size, scale, dtype,
-            device, queries, bounds, sink, bounds_heads)
+            device, queries, bounds, sink, bounds_heads, block, list_batch, list_heads, list_entries)
         _check(_library.longstride_attention_create(ctypes.byref(config), ctypes.byref(self._plan)))
         self._scratch = self._scratch_now()
         self._fixed = device != CPU
@@ -138,14 +142,16 @@ class Plan:
             self._scratch = self._scratch_now()
         return self._scratch[backward]
 
-    def forward(self, q, k, v, o, lse, scratch, scratch_bytes, stream, begin=0, end=0, sink=0):
-        call = _forward.pack(_forward.size, *q, *k, *v, *o, lse, scratch, scratch_bytes, stream, begin, end, sink)
+    def forward(self, q, k, v, o, lse, scratch, scratch_bytes, stream, begin=0, end=0, sink=0, key_begin=0,
+                keys=0):
+        call = _forward.pack(_forward.size, *q, *k, *v, *o, lse, scratch, scratch_bytes, stream, begin, end, sink,
+                             key_begin, keys)
         _check(_run_forward(self._plan, call))
 
     def backward(self, q, k, v, o, lse, dout, dq, dk, dv, scratch, scratch_bytes, stream, begin=0, end=0, sink=0,
-                 dsink=0):
+                 key_begin=0, keys=0, dsink=0):
         call = _backward.pack(_backward.size, *q, *k, *v, *o, lse, *dout, *dq, *dk, *dv, scratch, scratch_bytes, stream,
-                              begin, end, sink, dsink)
+                              begin, end, sink, dsink, key_begin, keys)
         _check(_run_backward(self._plan, call))
 
 
