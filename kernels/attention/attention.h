@@ -8,15 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/attention/path.h"
 #include "kernels/attention/pattern/block_lists.h"
 #include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/base/op.h"
 
 namespace longstride::kernels {
-
-// Which CUDA kernels to use. `automatic` uses the Hopper kernels where the GPU and the shapes allow it. All meet the
-// same tolerance; each is deterministic.
-enum class AttentionPath : std::uint8_t { automatic, sm90, portable };
 
 // Views of rank 4 are (batch, rows, heads, size) with any strides, except that the last is 1; q, o and their gradients
 // have the plan's rows of queries, k and v its rows of keys. All have one type: f32 or f64 on the CPU; bf16, f16 or f32

@@ -31,6 +31,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/attention/path.h"
 #include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/base/op.h"
 
@@ -47,10 +48,6 @@ struct ProbabilityDropout {
   const std::int64_t* step = nullptr;  // device memory
   std::int64_t first_sequence = 0;     // index in the global batch of sequence 0
 };
-
-// Which CUDA kernels to use. `automatic` uses those for Hopper where the GPU and the shapes allow it; `portable` does
-// not. Both are deterministic.
-enum class DistancePath : std::uint8_t { automatic, portable };
 
 // The most heads that CUDA kernels take, and the most elements of a head.
 inline constexpr std::int64_t most_distance_on_gpu = 128;
@@ -75,7 +72,7 @@ struct DistanceScores {
   std::vector<std::int32_t> dilation = {};  // per head; empty: 1
   double scale = 1;
   ProbabilityDropout dropout = {};
-  DistancePath path = DistancePath::automatic;
+  AttentionPath path = AttentionPath::automatic;
   RowBounds bounds = {};  // clamp the keys of each query; not for the Hopper kernels, nor counted in pairs()
 
   void check(Device device) const;

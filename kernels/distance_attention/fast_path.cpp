@@ -40,7 +40,7 @@ DistanceFastPath fast_path_of(const DistanceScores& scores, std::int64_t value_s
 }
 
 bool hopper_takes(const DistanceScores& scores, std::int64_t value_size) {
-  return scores.path == DistancePath::automatic && bytes_of(scores.q.dtype()) == 2 &&
+  return scores.path != AttentionPath::portable && bytes_of(scores.q.dtype()) == 2 &&
          fast_path_of(scores, value_size).slowness == DistanceSlowness::none;
 }
 

@@ -28,7 +28,7 @@ class EmulatedDistanceKernels : public ::testing::TestWithParam<DistanceCase> {}
 
 // Whatever the order of events and the division between blocks, the bits are the same.
 TEST_P(EmulatedDistanceKernels, AreAsGoodAsNaiveInEveryOrder) {
-  EmulatedDistance call(GetParam());
+  EmulatedDistance call(GetParam(), 0, Dtype::bf16, kernels::AttentionPath::sm90);
   const DistanceResult<double> first = call.run(2, 1), other = call.run(5, 2);
   expect_at_most(call.allowed_errors(), call.errors_of(first));
   const auto all = [](const DistanceResult<double>& r) {
@@ -42,9 +42,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, EmulatedDistanceKernels, ::testing::ValuesIn(cas
 // The kernels for other GPUs; test_emulated_slow has all cases.
 TEST(EmulatedPortableDistance, IsAsGoodAsNaive) {
   for (const DistanceCase& c : distance_cases) {
-    if (c.name == "odd sizes") expect_as_good_as_naive(c, Dtype::f16, kernels::DistancePath::portable, 1);
-    if (c.name == "dropout") expect_as_good_as_naive(c, Dtype::bf16, kernels::DistancePath::portable, 1);
-    if (c.name == "documents") expect_as_good_as_naive(c, Dtype::f32, kernels::DistancePath::portable, 1);
+    if (c.name == "odd sizes") expect_as_good_as_naive(c, Dtype::f16, kernels::AttentionPath::portable, 1);
+    if (c.name == "dropout") expect_as_good_as_naive(c, Dtype::bf16, kernels::AttentionPath::portable, 1);
+    if (c.name == "documents") expect_as_good_as_naive(c, Dtype::f32, kernels::AttentionPath::portable, 1);
   }
 }
 

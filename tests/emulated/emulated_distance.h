@@ -35,7 +35,7 @@ class EmulatedDistance {
  public:
   // `draw`: which of many random inputs.
   explicit EmulatedDistance(const DistanceCase& c, std::uint32_t draw = 0, Dtype dtype = Dtype::bf16,
-                            kernels::DistancePath path = kernels::DistancePath::automatic)
+                            kernels::AttentionPath path = kernels::AttentionPath::automatic)
       : c_(c),
         dtype_(dtype),
         path_(path),
@@ -176,7 +176,7 @@ class EmulatedDistance {
 
   DistanceCase c_;
   Dtype dtype_;
-  kernels::DistancePath path_;
+  kernels::AttentionPath path_;
   Shape queries_, keys_, values_, outputs_, table_, bias_;
   DistanceValues in_;
   DistanceResult<double> exact_;
@@ -190,7 +190,7 @@ inline void expect_at_most(const std::vector<double>& allowed, const std::vector
 
 // Where one pair makes most of an error, chance decides whose is larger: then the sums over several inputs are
 // compared.
-inline void expect_as_good_as_naive(const DistanceCase& c, Dtype dtype, kernels::DistancePath path,
+inline void expect_as_good_as_naive(const DistanceCase& c, Dtype dtype, kernels::AttentionPath path,
                                     std::uint64_t seed) {
   SCOPED_TRACE(c.name + ", " + name_of(dtype));
   std::vector<double> errors(EmulatedDistance::part_names.size()), allowed = errors;

@@ -11,7 +11,7 @@ struct DistanceShape {
   std::vector<std::int32_t> dilation = {};
   float dropout = 0;
   Dtype dtype = Dtype::bf16;
-  DistancePath path = DistancePath::automatic;
+  AttentionPath path = AttentionPath::automatic;
   bool documents = false;
 
   DistanceAttentionBackwardArgs call() const {
@@ -45,20 +45,20 @@ TEST(DistanceChoices, TakeShapesUpToTheirLimits) {
        {DistanceShape{.key_size = 72}, DistanceShape{.value_size = 32}, DistanceShape{.key_size = 41},
         DistanceShape{.rows = 255}, DistanceShape{.rows = 63, .window = 64}, DistanceShape{.dilation = {1, 3}},
         DistanceShape{.dilation = {1, 512}}, DistanceShape{.dropout = 0.1f}, DistanceShape{.dtype = Dtype::f32},
-        DistanceShape{.path = DistancePath::portable}, DistanceShape{.documents = true}})
+        DistanceShape{.path = AttentionPath::portable}, DistanceShape{.documents = true}})
     EXPECT_FALSE(is_taken(shape)) << shape.key_size << ", " << shape.rows;
 }
 
 TEST(DistanceChoices, ReserveRoomToSaveForTheseShapesAlone) {
   constexpr std::size_t probabilities = std::size_t{4} * 2 * 6 * 64 * 64 * 2;  // 4 units, 2 query tiles, 6 bands
-  const auto scratch = [](DistanceShape shape, DistancePath path) {
+  const auto scratch = [](DistanceShape shape, AttentionPath path) {
     shape.path = path;
     return shape.call().scratch_on(Device::cuda).bytes();
   };
   for (const DistanceShape& shape :
        {DistanceShape{}, DistanceShape{.rows = 255}, DistanceShape{.key_size = 41}, DistanceShape{.dropout = 0.1f},
         DistanceShape{.dtype = Dtype::f32}, DistanceShape{.documents = true}})
-    EXPECT_EQ(scratch(shape, DistancePath::automatic) - scratch(shape, DistancePath::portable),
+    EXPECT_EQ(scratch(shape, AttentionPath::automatic) - scratch(shape, AttentionPath::portable),
               is_taken(shape) ? probabilities : 0)
         << shape.key_size << ", " << shape.rows;
 }

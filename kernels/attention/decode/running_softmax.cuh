@@ -1,4 +1,4 @@
-// What decoding kernels share: rows of a call, and the online softmax of one query, of whose keys every warp has some.
+// Shared by decoding kernels: rows of a call, and the online softmax of one query, of whose keys every warp has some.
 #pragma once
 #include <cstdint>
 

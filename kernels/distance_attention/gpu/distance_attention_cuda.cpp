@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <initializer_list>
+#include <stdexcept>
 
 #include "kernels/attention/delta.h"
 #include "kernels/base/cuda_types.cuh"
@@ -65,7 +66,10 @@ Call call_of(const DistanceScores& s, const Tensor& v, const ScratchPieces& piec
 }
 
 bool takes_hopper(const DistanceScores& s, const Call& call) {
-  return hopper_takes(s, call.value_size) && is_hopper() && distance::sm90::can_map(call);
+  const bool takes = hopper_takes(s, call.value_size) && is_hopper() && distance::sm90::can_map(call);
+  if (s.path == AttentionPath::sm90 && !takes)
+    throw std::runtime_error("the sm90 kernels do not support this GPU or this attention");
+  return takes;
 }
 
 template <class T>
