@@ -1,5 +1,7 @@
 #include "kernels/attention/attention.h"
 
+#include <string>
+
 #include "kernels/attention/choice.h"
 #include "kernels/base/tensor_checks.h"
 
@@ -47,7 +49,30 @@ void check_lists(const BlockLists& lists, const AttentionPlan& plan, std::int64_
   check(lists.queries, lists.keys.size(2), heads);
 }
 
-// Checks q, k, v, o, lse, bounds and lists of one call against the plan and each other.
+void check_labels(const Labels& labels, const Tensor& q, std::int64_t keys) {
+  const std::int64_t batch = q.size(0), heads = q.size(2), size = q.size(3), count = labels.count();
+  const Tensor &table = labels.table, &of_queries = labels.query_groups, &of_keys = labels.key_groups;
+  LONGSTRIDE_CHECK(table.rank() == 3 && count > 0 && (table.size(1) == heads || table.size(1) == 1),
+                   "the labels' table is {}, but must be (labels, {} or 1, {})", table.shape().text(), heads, size);
+  check_rows(table, {count, table.size(1), size}, q.dtype(), "the labels' table");
+  const std::int64_t sets = of_keys.given() || of_queries.given() ? 2 : 1, clip = labels.clip;
+  LONGSTRIDE_CHECK(clip >= 0 && (!labels.from_end || clip == 0),
+                   "labels are clipped at {}, but the clip must be 0 or more, and 0 if they count from the end", clip);
+  LONGSTRIDE_CHECK(labels.from_end ? count % sets == 0 : count == sets * (2 * clip + 1),
+                   "the labels' table has {} rows, but must have {}", count,
+                   labels.from_end ? std::string("two equal sets") : std::to_string(sets * (2 * clip + 1)));
+  if (sets == 1) return;
+  const auto fits = [&](const Tensor& groups, std::int64_t rows) {
+    return groups.given() && groups.shape() == Shape({batch, rows}) && groups.contiguous() &&
+           groups.dtype() == Dtype::i32;
+  };
+  LONGSTRIDE_CHECK(fits(of_queries, q.size(1)) && fits(of_keys, keys),
+                   "the labels' groups are {} of {} and {} of {}, but must be contiguous ({}, {}) and ({}, {}) of i32",
+                   of_queries.shape().text(), name_of(of_queries.dtype()), of_keys.shape().text(),
+                   name_of(of_keys.dtype()), batch, q.size(1), batch, keys);
+}
+
+// Checks q, k, v, o, lse, bounds, lists and labels of one call against the plan and each other.
 template <class Args>
 void check_forward(Device device, const Args& args, bool with_gradients = false) {
   const Tensor &q = args.q, &v = args.v;
@@ -65,6 +90,7 @@ void check_forward(Device device, const Args& args, bool with_gradients = false)
   check_rows(args.o, {batch, queries, heads, v.size(3)}, q.dtype(), "attention's o");
   if (args.bounds.given() || args.bounds.end.given()) check_bounds(args.bounds, batch, heads, queries, n);
   if (args.lists.given()) check_lists(args.lists, *args.plan, batch, with_gradients);
+  if (args.labels.given()) check_labels(args.labels, q, n);
   const Shape expected{batch, heads, queries};
   const Dtype exact = exact_type(device, q.dtype());
   LONGSTRIDE_CHECK(args.lse.shape() == expected && args.lse.contiguous() && args.lse.dtype() == exact,
@@ -84,10 +110,16 @@ void AttentionBackwardArgs::check(Device device) const {
   check_rows(dq, q.shape(), q.dtype(), "attention's dq");
   check_rows(dk, k.shape(), q.dtype(), "attention's dk");
   check_rows(dv, v.shape(), q.dtype(), "attention's dv");
+  if (!dtable.given()) return;
+  LONGSTRIDE_CHECK(labels.given(), "attention's dtable is given without labels, but must be absent");
+  LONGSTRIDE_CHECK(dtable.shape() == labels.table.shape() && dtable.dtype() == lse.dtype() && dtable.contiguous(),
+                   "attention's dtable is {} of {}, but must be contiguous {} of {}", dtable.shape().text(),
+                   name_of(dtable.dtype()), labels.table.shape().text(), name_of(lse.dtype()));
 }
 
 Tensor AttentionArgs::scratch_on(Device device) const {
-  return device == Device::cpu ? scratch_of(cpu::attention_scratch_bytes(*this)) : Tensor();
+  if (device == Device::cpu) return scratch_of(cpu::attention_scratch_bytes(*this));
+  return labels.given() ? scratch_of(choose(*this).sums_bytes) : Tensor();
 }
 
 Tensor AttentionBackwardArgs::scratch_on(Device device) const {

@@ -1,6 +1,6 @@
 // o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the plan and, where given, bounds and lists allow i
 // (Eq. 2 to 8), in tiles with an online softmax (Dao et al. 2022): no n x n matrix, and no tile without an allowed pair
-// is touched.
+// is touched. Labels add vectors to the keys (kernels/attention/term/labels.h).
 //
 // The result does not depend on the number of threads, bit for bit. A row without an allowed key gets o = 0, lse =
 // -infinity and no gradient.
@@ -11,13 +11,14 @@
 #include "kernels/attention/path.h"
 #include "kernels/attention/pattern/block_lists.h"
 #include "kernels/attention/pattern/row_bounds.h"
+#include "kernels/attention/term/labels.h"
 #include "kernels/base/op.h"
 
 namespace longstride::kernels {
 
 // Views of rank 4 are (batch, rows, heads, size) with any strides, except that the last is 1; q, o and their gradients
 // have the plan's rows of queries, k and v its rows of keys. All have one type: f32 or f64 on the CPU; bf16, f16 or f32
-// on the GPU, where scores and softmax are f32.
+// on the GPU, where scores and softmax are f32 and labels take the portable kernels.
 struct AttentionArgs {
   const AttentionPlan* plan = nullptr;
   Tensor q, k;  // key size
@@ -29,6 +30,7 @@ struct AttentionArgs {
   AttentionPath path = AttentionPath::automatic;
   RowBounds bounds = {};
   BlockLists lists = {};
+  Labels labels = {};
 
   void check(Device device) const;
   // The pattern's pairs are not counted here, so FLOPs are the caller's to add.
@@ -37,7 +39,7 @@ struct AttentionArgs {
 };
 LONGSTRIDE_OP(attention, AttentionArgs)
 
-// Overwrites dq, dk and dv.
+// Overwrites dq, dk and dv, and adds to dtable in a fixed order.
 struct AttentionBackwardArgs {
   const AttentionPlan* plan = nullptr;
   Tensor q, k, v, o, lse;  // as above, o and lse from forward
@@ -48,6 +50,8 @@ struct AttentionBackwardArgs {
   AttentionPath path = AttentionPath::automatic;
   RowBounds bounds = {};
   BlockLists lists = {};
+  Labels labels = {};
+  Tensor dtable = {};  // like the labels' table, but contiguous and of lse's type; absent: not wanted
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::attention_backward, bytes_of(q, k, v, o, lse, dout, dq, dk, dv), 0}; }

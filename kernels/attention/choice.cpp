@@ -29,7 +29,7 @@ bool takes(const AttentionSizes& sizes) {
   const bool is_16_bit = sizes.dtype == Dtype::bf16 || sizes.dtype == Dtype::f16;
   return sizes.path != AttentionPath::portable && is_16_bit && sm90_takes_head(sizes.key_size) &&
          sm90_takes_head(sizes.value_size) && sizes.plan->queries == sizes.plan->n && !sizes.has_lists &&
-         takes_plan(*sizes.plan);
+         sizes.labels == 0 && takes_plan(*sizes.plan);
 }
 
 // The only pass of every head, if they have one.
@@ -131,12 +131,19 @@ std::size_t delta_bytes(const AttentionSizes& sizes) {
   return (rows * sizeof(float) + line - 1) / line * line;
 }
 
+// Products, and in a backward pass sums like them and those of chunks of rows.
+std::size_t label_bytes(const AttentionSizes& sizes, bool backward) {
+  const std::int64_t heads = sizes.batch * std::ssize(sizes.plan->heads), n_q = sizes.plan->queries;
+  const std::int64_t chunks = label_chunks(sizes.plan->queries) * sizes.key_size;
+  return static_cast<std::size_t>(heads * sizes.labels * (backward ? 2 * n_q + chunks : n_q)) * sizeof(float);
+}
+
 template <class Args>
 AttentionSizes sizes_of(const Args& args) {
   return {args.plan,           args.q.size(0),        args.q.size(3),
           args.v.size(3),      args.q.dtype(),        args.path,
           args.bounds.given(), args.bounds.documents, args.bounds.first_query.given(),
-          args.lists.given()};
+          args.lists.given(),  args.labels.count()};
 }
 
 // Wider windows visit many tiles of other documents in turns; the general kernels visit none.
@@ -151,6 +158,7 @@ bool clamps_band(const BandPlan& band) {
 
 AttentionChoice choose_forward(const AttentionSizes& sizes) {
   AttentionChoice choice;
+  choice.sums_bytes = label_bytes(sizes, false);
   if (!takes(sizes)) return choice;
   const bool is_narrow =
       !sizes.is_bounded && find_band(*sizes.plan, choice.band) && choice.band.reach <= most_forward_reach(sizes);
@@ -161,6 +169,7 @@ AttentionChoice choose_forward(const AttentionSizes& sizes) {
 AttentionChoice choose_backward(const AttentionSizes& sizes) {
   AttentionChoice choice;
   choice.delta_bytes = delta_bytes(sizes);
+  choice.sums_bytes = label_bytes(sizes, true);
   if (!takes(sizes) || (sizes.is_bounded && !sizes.seen_from_keys)) return choice;
   const bool is_band =
       find_band(*sizes.plan, choice.band) && (!sizes.is_bounded || (sizes.by_documents && clamps_band(choice.band)));

@@ -26,7 +26,8 @@ struct AttentionChoice {
   cuda::sm90::BandPlan band;
   cuda::sm90::LongBandPlan long_band;  // classes and turns
   cuda::sm90::JoinedPlan joined;
-  // Scratch of a backward pass: delta, which the portable kernels need in any case, and the sums of dQ behind it.
+  // Scratch: of a backward pass delta, which the portable kernels need in any case, and the sums of dQ behind it; with
+  // labels, products of queries and the table, and in a backward pass sums of gradients by label.
   std::size_t delta_bytes = 0, sums_bytes = 0;
 };
 
@@ -37,8 +38,16 @@ struct AttentionSizes {
   AttentionPath path = AttentionPath::automatic;
   // Bounds of rows; those of documents, or seen from the keys as well.
   bool is_bounded = false, by_documents = false, seen_from_keys = false;
-  bool has_lists = false;  // only the portable kernels take them
+  bool has_lists = false;  // only the portable kernels take them, and labels
+  std::int64_t labels = 0;
 };
+
+// Chunks of the rows of a sequence's head, by which gradients of labels are summed.
+constexpr std::int32_t label_chunks(std::int32_t n_q) {
+  constexpr std::int32_t most = 32, least_rows = 64;
+  const std::int32_t chunks = (n_q + least_rows - 1) / least_rows;
+  return chunks < most ? chunks : most;
+}
 
 // The kernels on Hopper. A launch takes the portable ones on other GPUs, and for tensors that TMA cannot read.
 AttentionChoice choose_forward(const AttentionSizes& sizes);

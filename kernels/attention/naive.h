@@ -5,8 +5,8 @@
 //   o_i = sum_j kept_ij P_ij v_j
 //
 // A sink adds exp(sink) to the sums of exponentials of its head. The caller lists the pairs; the second product is
-// there with a table T, and the biases u and w where they are given. A naive kernel of a 16-bit type rounds the
-// operands of its products to it: q + u, q + w, P, dS, and o in delta.
+// there with a table T, of distances or of labels, and the biases u and w where they are given. A naive kernel of a
+// 16-bit type rounds the operands of its products to it: q + u, q + w, P, dS, and o in delta.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -31,7 +31,7 @@ struct NaiveProblem {
 
 template <class A>
 struct NaivePair {
-  std::int64_t key = 0, distance = 0;
+  std::int64_t key = 0, distance = 0;  // or its label
   A weight = 1;
   A slope = 0;  // derivative of the weight with respect to the head's span
   A kept = 1;
@@ -44,11 +44,12 @@ struct NaivePair {
 // from: the gradients of scores are differences that may cancel, so dq_terms and dk_terms are dq and dk with magnitudes
 // of all summands. The weights of dv are exponentials of differences: dv_terms is dv with magnitudes, each times those
 // of the score's terms and of lse; so are o_terms, and dsink_terms by the terms of o. lse_terms is the mean of those
-// sizes, plus 1 for the sum of exponentials.
+// sizes, plus 1 for the sum of exponentials. dtable_terms are like dk_terms.
 template <class A>
 struct NaiveResult {
   std::vector<A> o, lse, dq, dk, dv, dtable = {}, dcontent_bias = {}, dposition_bias = {}, dspan = {}, dsink = {};
   std::vector<A> lse_terms = {}, o_terms = {}, dsink_terms = {}, dq_terms = {}, dk_terms = {}, dv_terms = {};
+  std::vector<A> dtable_terms = {};
 };
 
 template <class A>
@@ -69,7 +70,7 @@ class NaiveAttention {
     for (std::vector<A>* x : {&out.lse, &out.lse_terms}) *x = zeros(rows);
     for (std::vector<A>* x : {&out.dcontent_bias, &out.dposition_bias}) *x = zeros(bias);
     for (std::vector<A>* x : {&out.o, &out.o_terms}) *x = zeros(rows * p_.value_size);
-    out.dtable = zeros(table);
+    for (std::vector<A>* x : {&out.dtable, &out.dtable_terms}) *x = zeros(table);
     out.dspan = zeros(p_.heads);
     for (std::vector<A>* x : {&out.dsink, &out.dsink_terms}) *x = zeros(p_.heads);
     content_ = biased(p_.content_bias);
@@ -247,7 +248,9 @@ class NaiveAttention {
     add(&out.dcontent_bias[at(h * p_.key_size)], x.gradient, p_.k + key(s, h, x.key) * at(p_.key_size), p_.key_size);
     if (t == nullptr) return;
     add(&out.dposition_bias[at(h * p_.key_size)], x.gradient, t, p_.key_size);
-    add(&out.dtable[table_at(h, x)], x.gradient, &position_[query(s, h, i) * at(p_.key_size)], p_.key_size);
+    const A* q = &position_[query(s, h, i) * at(p_.key_size)];
+    add(&out.dtable[table_at(h, x)], x.gradient, q, p_.key_size);
+    if (p_.with_terms) add_magnitudes(&out.dtable_terms[table_at(h, x)], x.gradient_terms, q, p_.key_size);
   }
 
   NaiveProblem p_;

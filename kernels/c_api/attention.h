@@ -97,6 +97,12 @@ struct longstride_plan_config {
   int64_t list_batch;    // 1 or batch; 0: 1
   int64_t list_heads;    // 1 or heads; 0: 1
   int64_t list_entries;  // room for a head's
+  // Labels of pairs (longstride_forward_call): c is 2 clip + 1, or with labels_from_end any positive number.
+  int64_t labels;           // rows of the table: c, or 2 c with groups; 0: none; at most 65,536
+  int32_t clip;             // in positions, 0 or more; 0 with labels_from_end
+  int32_t labels_from_end;  // 1: labels are places, counted from the end of a query's interval
+  int32_t label_groups;     // 1: calls give query_groups and key_groups
+  int32_t shared_labels;    // 1: all heads read one table
 };
 
 // An attention plan.
@@ -134,6 +140,11 @@ struct longstride_output {
 // o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that pattern, bounds and lists allow i. A sink s_h, of
 // each head, adds exp(s_h) to the softmax's denominator. A row that may attend to nothing gets o = 0, and lse = s_h or
 // without a sink -infinity.
+//
+// Labels add rows of a table A to keys: scores are scale q_i . (k_j + A[label_ij]). The label is the clipped distance
+// min(max(j - i, -clip), clip) + clip, or with labels_from_end min(end_i - 1 - j, c - 1), where the end is that of the
+// keys that query i sees, which are counted by entries of each part of the pattern if it skips some; plus c where the
+// groups of i and j differ.
 struct longstride_forward_call {
   size_t struct_bytes;
   struct longstride_input q, k;     // key_size
@@ -146,11 +157,13 @@ struct longstride_forward_call {
   const int32_t *begin, *end;       // (batch, bounds_heads, queries); null without bounds
   const void* sink;                 // (heads), of lse's type, finite; null without one
   const int32_t *key_begin, *keys;  // null without lists
+  const void* table;                // (labels, heads or 1, key_size) contiguous, of q's type; null without labels
+  const int32_t *query_groups, *key_groups;  // (batch, queries) and (batch, n), any numbers; null without groups
 };
 enum longstride_status longstride_attention_forward(const struct longstride_plan* plan,
                                                     const struct longstride_forward_call* call);
 
-// Overwrites dq, dk and dv, and adds to dsink. A row that may attend to nothing has no gradient.
+// Overwrites dq, dk and dv, and adds to dsink and dtable. A row that may attend to nothing has no gradient.
 struct longstride_backward_call {
   size_t struct_bytes;
   struct longstride_input q, k, v;
@@ -166,6 +179,9 @@ struct longstride_backward_call {
   const void* sink;                 //
   void* dsink;                      // like the sink; null: not wanted
   const int32_t *key_begin, *keys;  // as in forward
+  const void* table;                // as in forward, like the groups
+  const int32_t *query_groups, *key_groups;
+  void* dtable;  // like the table, of lse's type; null: not wanted
 };
 enum longstride_status longstride_attention_backward(const struct longstride_plan* plan,
                                                      const struct longstride_backward_call* call);

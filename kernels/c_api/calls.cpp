@@ -92,8 +92,25 @@ BlockListsArgs lists_from_keys(const longstride_plan& plan, const BlockLists& li
   return args;
 }
 
+Shape table_of(const longstride_plan& plan) {
+  const Settings& s = plan.settings.keys;
+  return {plan.extras.labels, plan.extras.shared_labels ? 1 : s.heads, s.key_size};
+}
+
+template <class Call>
+Labels labels_of(const longstride_plan& plan, const Call& call) {
+  const Settings &queries = plan.settings.queries, &keys = plan.settings.keys;
+  const Extras& e = plan.extras;
+  return {.table = array_of(e.labels > 0, call.table, keys.dtype, table_of(plan)),
+          .clip = e.clip,
+          .query_groups = array_of(e.label_groups, call.query_groups, Dtype::i32, {queries.batch, queries.n}),
+          .key_groups = array_of(e.label_groups, call.key_groups, Dtype::i32, {keys.batch, keys.n}),
+          .from_end = e.labels_from_end};
+}
+
+// planning: gradients of all parameters are there, also below.
 template <class Args, class Call>
-Args args_of(const longstride_plan& plan, const Call& call, bool /* planning */) {
+Args args_of(const longstride_plan& plan, const Call& call, bool planning) {
   const DistanceSettings& s = plan.settings;
   Args args{};
   args.plan = plan.pattern.get();
@@ -102,6 +119,10 @@ Args args_of(const longstride_plan& plan, const Call& call, bool /* planning */)
   args.scale = s.keys.scale;
   args.bounds = bounds_of(plan, call.begin, call.end);
   args.lists = lists_of(plan, call.key_begin, call.keys);
+  args.labels = labels_of(plan, call);
+  if constexpr (requires { call.dtable; })
+    args.dtable = array_of(plan.extras.labels > 0 && (planning || call.dtable != nullptr), call.dtable,
+                           Parameters{s}.exact, table_of(plan));
   return rows_of(plan.settings, call, args);
 }
 
@@ -122,7 +143,6 @@ DistanceScores scores_of(const DistanceSettings& s, const longstride_distance_sc
           .scale = s.keys.scale};
 }
 
-// planning: gradients of all parameters are there.
 template <class Args, class Call>
 Args args_of(const longstride_distance_plan& plan, const Call& call, bool planning) {
   const DistanceSettings& s = plan.settings;
@@ -175,8 +195,16 @@ void check_parameters(const longstride_plan& plan, const Call& call) {
     if (bounded && on_cpu) check_bounds(s.queries, plan.extras, s.keys.n, call.begin, call.end);
   }
   check_array(call.sink, bytes_of(Parameters{s}.exact), !plan.extras.sink, "sink");
+  check_array(call.table, bytes_of(s.keys.dtype), plan.extras.labels == 0, "table");
+  if (s.keys.batch > 0 || !plan.extras.label_groups) {
+    check_array(call.query_groups, sizeof(std::int32_t), !plan.extras.label_groups, "query_groups");
+    check_array(call.key_groups, sizeof(std::int32_t), !plan.extras.label_groups, "key_groups");
+  }
   if (plan.extras.sink && on_cpu) check_sink(s.keys, call.sink);
-  if constexpr (requires { call.dsink; }) check_gradient(s, call.dsink, !plan.extras.sink, "dsink");
+  if constexpr (requires { call.dsink; }) {
+    check_gradient(s, call.dsink, !plan.extras.sink, "dsink");
+    check_gradient(s, call.dtable, plan.extras.labels == 0, "dtable");
+  }
   const bool listed = plan.extras.block > 0;
   if (s.keys.batch == 0) return;
   check_array(call.key_begin, sizeof(std::int32_t), !listed, "key_begin");

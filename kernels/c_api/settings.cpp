@@ -88,6 +88,22 @@ void check_sizes(const Settings& s, const char* n) {
     throw Mistake("batch * {} * heads is {} * {} * {}, but must be at most {}", n, s.batch, s.n, s.heads, most);
 }
 
+void check_labels(const longstride_plan_config& c) {
+  check_range("labels", c.labels, 0, most_size);
+  check_range("clip", c.clip, 0, c.labels_from_end != 0 ? 0 : most_size);
+  check_flag("labels_from_end", c.labels_from_end);
+  check_flag("label_groups", c.label_groups);
+  check_flag("shared_labels", c.shared_labels);
+  const std::int64_t sets = c.label_groups + 1, wanted = sets * (2 * std::int64_t{c.clip} + 1);
+  const bool is_plain = c.clip == 0 && sets == 1 && c.labels_from_end == 0 && c.shared_labels == 0;
+  if (c.labels == 0 && is_plain) return;
+  if (c.labels_from_end != 0 && (c.labels == 0 || c.labels % sets != 0))
+    throw Mistake("labels is {}, but must be a positive multiple of {}", c.labels, sets);
+  if (c.labels_from_end == 0 && c.labels != wanted)
+    throw Mistake("labels is {}, but must be {} with clip {} {} groups", c.labels, wanted, c.clip,
+                  sets == 2 ? "and" : "and no");
+}
+
 }  // namespace
 
 void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
@@ -139,6 +155,7 @@ Settings queries_of(const longstride_plan_config& c, const PatternConfig& patter
 Extras extras_of(const longstride_plan_config& c, const Settings& queries, const Settings& keys) {
   check_range("bounds", c.bounds, LONGSTRIDE_NO_BOUNDS, LONGSTRIDE_DOCUMENTS);
   check_flag("sink", c.sink);
+  check_labels(c);
   check_range("block", c.block, 0, longest_plan);
   if (c.block % BlockLists::unit != 0)
     throw Mistake("block is {}, but must be a multiple of {}, or 0 for no lists", c.block,
@@ -150,7 +167,12 @@ Extras extras_of(const longstride_plan_config& c, const Settings& queries, const
                       .block = static_cast<std::int32_t>(c.block),
                       .list_batch = c.list_batch == 0 ? 1 : c.list_batch,
                       .list_heads = c.list_heads == 0 ? 1 : c.list_heads,
-                      .list_entries = c.list_entries};
+                      .list_entries = c.list_entries,
+                      .labels = c.labels,
+                      .clip = c.clip,
+                      .labels_from_end = c.labels_from_end != 0,
+                      .label_groups = c.label_groups != 0,
+                      .shared_labels = c.shared_labels != 0};
   if (extras.bounds_heads != 1 && extras.bounds_heads != keys.heads)
     throw Mistake("bounds_heads is {}, but must be 1 or heads, {}", extras.bounds_heads, keys.heads);
   if (extras.list_batch != 1 && extras.list_batch != keys.batch)

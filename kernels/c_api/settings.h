@@ -31,13 +31,16 @@ void check_count(const char* name, const char* count_name, const void* array, st
 Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n);
 Settings settings_of(const longstride_plan_config& config);
 
-// Bounds, sinks and lists, which calls may give besides tensors.
+// Bounds, sinks, lists and labels, which calls may give besides tensors.
 struct Extras {
   longstride_bounds bounds = LONGSTRIDE_NO_BOUNDS;
   std::int64_t bounds_heads = 1;
   bool sink = false;
   std::int32_t block = 0;  // rows; 0: no lists
   std::int64_t list_batch = 1, list_heads = 1, list_entries = 0;
+  std::int64_t labels = 0;
+  std::int32_t clip = 0;
+  bool labels_from_end = false, label_groups = false, shared_labels = false;
 };
 // Settings of q and o, next to those of the keys.
 Settings queries_of(const longstride_plan_config& config, const PatternConfig& pattern, const Settings& keys);

@@ -111,7 +111,12 @@ static struct longstride_plan* plan_of(const struct problem* p, int32_t dtype, i
                                           .bounds_heads = p->bounds_heads,
                                           .block = p->block,
                                           .list_heads = p->heads,
-                                          .list_entries = p->list_entries};
+                                          .list_entries = p->list_entries,
+                                          .labels = p->labels,
+                                          .clip = p->clip,
+                                          .labels_from_end = p->labels_from_end,
+                                          .label_groups = p->query_groups != NULL,
+                                          .shared_labels = p->labels > 0 && p->tables == 1};
   if (old) {
     AS_BEFORE(pattern, direction);
     AS_BEFORE(config, queries);
@@ -142,6 +147,10 @@ static void run(const struct problem* p, int32_t dtype, enum layout layout, int 
   const int has_sink = p->sink != NULL;
   if (has_sink) copy(&sink, (double*)(uintptr_t)p->sink, in);
   copy(&dsink, r->dsink, in); /* zeros, to which the call adds */
+  const int64_t row = (int64_t)table_of(p);
+  struct array table = array_of(1, 1, 1, row, dtype, apart), dtable = array_of(1, 1, 1, row, dtype, apart);
+  if (p->labels > 0) copy(&table, (double*)(uintptr_t)p->table, in);
+  copy(&dtable, r->dtable, in);
   unsigned char *forward_memory, *backward_memory;
   void* forward_scratch = scratch_of(memory.forward_scratch, &forward_memory);
   void* backward_scratch = scratch_of(memory.backward_scratch, &backward_memory);
@@ -157,7 +166,10 @@ static void run(const struct problem* p, int32_t dtype, enum layout layout, int 
                                             .end = p->end,
                                             .sink = has_sink ? first_of(&sink) : NULL,
                                             .key_begin = p->key_begin,
-                                            .keys = p->keys};
+                                            .keys = p->keys,
+                                            .table = p->labels > 0 ? first_of(&table) : NULL,
+                                            .query_groups = p->query_groups,
+                                            .key_groups = p->key_groups};
   if (old) AS_BEFORE(forward, begin);
   EXPECT(longstride_attention_forward(plan, &forward) == LONGSTRIDE_OK, "%s", longstride_last_error());
   struct longstride_backward_call backward = {.struct_bytes = sizeof backward,
@@ -177,7 +189,11 @@ static void run(const struct problem* p, int32_t dtype, enum layout layout, int 
                                               .sink = has_sink ? first_of(&sink) : NULL,
                                               .dsink = has_sink ? first_of(&dsink) : NULL,
                                               .key_begin = p->key_begin,
-                                              .keys = p->keys};
+                                              .keys = p->keys,
+                                              .table = p->labels > 0 ? first_of(&table) : NULL,
+                                              .query_groups = p->query_groups,
+                                              .key_groups = p->key_groups,
+                                              .dtable = p->labels > 0 ? first_of(&dtable) : NULL};
   if (old) AS_BEFORE(backward, begin);
   EXPECT(longstride_attention_backward(plan, &backward) == LONGSTRIDE_OK, "%s", longstride_last_error());
   longstride_attention_destroy(plan);
@@ -186,9 +202,12 @@ static void run(const struct problem* p, int32_t dtype, enum layout layout, int 
   free_scratch(backward_memory, backward_scratch, memory.backward_scratch);
   copy(&lse, r->lse, out);
   copy(&dsink, r->dsink, out);
+  copy(&dtable, r->dtable, out);
   expect_marks_and_free(lse.memory, lse.bytes, "lse");
   expect_marks_and_free(dsink.memory, dsink.bytes, "dsink");
+  expect_marks_and_free(dtable.memory, dtable.bytes, "dtable");
   free(sink.memory);
+  free(table.memory);
   for (int x = 0; x < tensors; ++x) {
     const size_t bytes = elements_of(p, x) * sizeof(double);
     double* after = malloc(bytes);
@@ -215,10 +234,13 @@ static void compare(const char* name, const struct problem* p, int32_t dtype, en
                                         .k = input[1],
                                         .v = input[2],
                                         .dout = input[3],
-                                        .tables = 1,
+                                        .distances = p->labels,
+                                        .tables = p->tables,
+                                        .table = p->table,
                                         .sink = p->sink,
                                         .ahead = 1,
                                         .weight = allowed,
+                                        .label = label_of,
                                         .of = p};
   naive_attention(&defined, in_long_double, &right);
   naive_attention(&defined, dtype == LONGSTRIDE_F64 ? in_f64 : in_f32, &naive);
@@ -234,6 +256,7 @@ static void compare(const char* name, const struct problem* p, int32_t dtype, en
                 {"dq", right.dq, naive.dq, tested.dq, q_of(p)},
                 {"dk", right.dk, naive.dk, tested.dk, k_of(p)},
                 {"dv", right.dv, naive.dv, tested.dv, v_of(p)},
+                {"dtable", right.dtable, naive.dtable, tested.dtable, table_of(p)},
                 {"dsink", right.dsink, naive.dsink, tested.dsink, (size_t)p->heads}};
   for (size_t c = 0; c < sizeof checks / sizeof *checks; ++c) {
     const double allowed_error = 2 * largest_error(checks[c].naive, checks[c].right, checks[c].count) + terms;
@@ -284,7 +307,7 @@ static int32_t* list_blocks(struct problem* p, uint64_t* state) {
   return memory;
 }
 
-/* The same with bounds, a sink, and where the pattern allows it lists and other queries than keys, in turns. */
+/* The same with bounds, a sink, labels, and where the pattern allows it lists and other queries than keys, in turns. */
 static void clamp(const char* name, const struct problem* plain, int32_t dtype, enum layout layout, int turn) {
   static const double sink[] = {0.5, -1.25, 2, 0};
   struct problem p = *plain;
@@ -300,8 +323,21 @@ static void clamp(const char* name, const struct problem* plain, int32_t dtype, 
   if (turn % 4 != 1) p.sink = sink;
   int32_t* lists = NULL;
   if (p.pattern->part_count == 1 && strcmp(p.pattern->parts[0], "dense") == 0) lists = list_blocks(&p, &state);
+  p.labels_from_end = p.pattern->part_count == 1 && turn % 3 == 2;
+  p.clip = p.labels_from_end ? 0 : turn % 5;
+  const int sets = turn % 7 < 3 ? 2 : 1;
+  p.labels = turn % 6 == 5 ? 0 : sets * (p.labels_from_end ? 1 + turn % 9 : 2 * p.clip + 1);
+  p.tables = turn % 2 == 0 ? p.heads : 1;
+  if (p.labels == 0) p.clip = p.labels_from_end = 0;
+  int32_t* groups = malloc((size_t)(p.batch * (queries_of(&p) + p.n)) * sizeof *groups);
+  for (int64_t x = 0; x < p.batch * (queries_of(&p) + p.n); ++x) groups[x] = (int32_t)(x * x % 3);
+  if (p.labels > 0 && sets == 2) p.query_groups = groups, p.key_groups = groups + p.batch * queries_of(&p);
+  double* table = numbers(table_of(&p) + 1, &state);
+  p.table = table;
   compare(name, &p, dtype, layout, 0);
   free(lists);
+  free(table);
+  free(groups);
   free(begin);
   free(end);
 }
@@ -313,8 +349,13 @@ static int test_pattern(const char* name, const struct longstride_pattern* patte
     const int64_t* size = sizes[turn % 3];
     const int32_t one = turn % 2 == 0 ? LONGSTRIDE_F64 : LONGSTRIDE_F32, other = LONGSTRIDE_F64 - one;
     const int is_old = !looks_ahead(pattern) && pattern->first == 0;
-    struct problem p = {pattern, 2,    lengths[i], 4,    size[0], size[1], 0,    LONGSTRIDE_NO_BOUNDS,
-                        0,       NULL, NULL,       NULL, 0,       0,       NULL, NULL};
+    struct problem p = {.pattern = pattern,
+                        .batch = 2,
+                        .n = lengths[i],
+                        .heads = 4,
+                        .key_size = size[0],
+                        .value_size = size[1],
+                        .tables = 1};
     compare(name, &p, one, (enum layout)(turn % layouts), 0);
     compare(name, &p, other, apart, is_old);
     clamp(name, &p, one, (enum layout)(turn % layouts), turn);

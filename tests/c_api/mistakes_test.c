@@ -169,6 +169,16 @@ static void test_configs(void) {
   REFUSES((config.block = 64, config.list_heads = 3), "list_heads is 3, but must be 1 or heads, 2");
   REFUSES((config.block = 64, config.list_batch = 3), "list_batch is 3, but must be 1 or batch, 2");
   REFUSES(config.sink = 2, "sink is 2, but must be 0 or 1");
+  REFUSES(config.labels = -1, "labels is -1, but must be from 0 to 65536");
+  REFUSES((config.labels = 7, config.clip = 4), "labels is 7, but must be 9 with clip 4 and no groups");
+  REFUSES((config.labels = 9, config.clip = 4, config.label_groups = 1),
+          "labels is 9, but must be 18 with clip 4 and groups");
+  REFUSES(config.clip = -1, "clip is -1, but must be from 0 to 65536");
+  REFUSES((config.labels = 3, config.clip = 1, config.labels_from_end = 1), "clip is 1, but must be from 0 to 0");
+  REFUSES((config.labels = 3, config.label_groups = 1, config.labels_from_end = 1),
+          "labels is 3, but must be a positive multiple of 2");
+  REFUSES(config.shared_labels = 1, "labels is 0, but must be 1 with clip 0 and no groups");
+  REFUSES(config.label_groups = 2, "label_groups is 2, but must be 0 or 1");
   expect(longstride_attention_create(NULL, NULL), LONGSTRIDE_INVALID,
          "plan is null, but must be where the plan is to be kept", __LINE__);
 }
@@ -229,9 +239,14 @@ static void test_calls(const struct longstride_plan* plan) {
   static const float none[2];
   REFUSES_CALL(call.begin = unwanted, "begin is given, but the plan has none, so it must be null");
   REFUSES_CALL(call.sink = none, "sink is given, but the plan has none, so it must be null");
+  REFUSES_CALL(call.table = none, "table is given, but the plan has none, so it must be null");
+  REFUSES_CALL(call.key_groups = unwanted, "key_groups is given, but the plan has none, so it must be null");
   back.dsink = lse;
   expect(longstride_attention_backward(plan, &back), LONGSTRIDE_INVALID,
          "dsink is given, but the plan has none, so it must be null", __LINE__);
+  back.dsink = NULL, back.dtable = lse;
+  expect(longstride_attention_backward(plan, &back), LONGSTRIDE_INVALID,
+         "dtable is given, but the plan has none, so it must be null", __LINE__);
   reset();
   for (size_t i = 0; i < sizeof o / sizeof *o; ++i) EXPECT(o[i] == 7 && q[i] == 7, "element %zu is written", i);
 }
@@ -330,6 +345,23 @@ static void test_lists(void) {
   reset();
 }
 
+/* Labels of 2 groups: a table, and groups of 2 rows of 8 positions. */
+static void test_labels(void) {
+  static const int32_t groups[16];
+  static const float table[2 * 2 * 4];
+  struct longstride_plan* plan = NULL;
+  config.labels = 2, config.label_groups = 1;
+  EXPECT(longstride_attention_create(&config, &plan) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  call.table = table, call.query_groups = groups;
+  expect(longstride_attention_forward(plan, &call), LONGSTRIDE_INVALID,
+         "key_groups is null, but must point to memory, because the plan has one", __LINE__);
+  call.table = NULL, call.key_groups = groups;
+  expect(longstride_attention_forward(plan, &call), LONGSTRIDE_INVALID,
+         "table is null, but must point to memory, because the plan has one", __LINE__);
+  longstride_attention_destroy(plan);
+  reset();
+}
+
 /* A call without sequences succeeds and needs no memory but scratch, nor strides. */
 static void test_empty(void) {
   struct longstride_plan* plan = NULL;
@@ -361,6 +393,7 @@ int main(void) {
   test_bounds(LONGSTRIDE_INTERVALS);
   test_bounds(LONGSTRIDE_DOCUMENTS);
   test_lists();
+  test_labels();
   test_empty();
 
   expect(longstride_attention_forward(NULL, &call), LONGSTRIDE_INVALID,

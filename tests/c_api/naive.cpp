@@ -15,7 +15,8 @@ void compute(const naive_problem& p, const naive_result& r) {
     const std::int64_t position = p.keys - p.queries + i;
     for (std::int64_t j = 0; j < (p.ahead ? p.keys : position + 1); ++j)
       if (const auto weight = static_cast<A>(p.weight(p.of, s, h, i, j)); weight > 0)
-        pairs.push_back({j, position - j, weight, static_cast<A>(weight < 1 ? p.slope : 0)});
+        pairs.push_back({j, p.label != nullptr ? p.label(p.of, s, h, i, j) : position - j, weight,
+                         static_cast<A>(weight < 1 ? p.slope : 0)});
     return pairs;
   });
   const auto copy = [](const std::vector<A>& from, double* to) {

@@ -20,6 +20,8 @@ struct naive_problem {
   int ahead;                                          /* 1: the weight is asked of later keys as well */
   /* Factor of the exponential of a score, of a query row and a key row; 0 if the key is not seen. */
   double (*weight)(const void* of, int64_t sequence, int64_t head, int64_t i, int64_t j);
+  /* The row of the table of a pair, of which the table then has labels instead of distances; null: its distance. */
+  int64_t (*label)(const void* of, int64_t sequence, int64_t head, int64_t i, int64_t j);
   const void* of;
 };
 /* Null: not wanted; without dtable, no gradient of a parameter is. */

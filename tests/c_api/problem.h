@@ -24,6 +24,10 @@ struct problem {
   const double* sink;          /* (heads), or null */
   int64_t block, list_entries; /* rows of a block of lists, 0: none; lists are of every head, and of all sequences */
   const int32_t *key_begin, *keys;
+  int64_t labels, tables; /* no labels: none */
+  int32_t clip, labels_from_end;
+  const int32_t *query_groups, *key_groups; /* (batch, queries) and (batch, n), or null */
+  const double* table;                      /* (labels, tables, key_size) */
 };
 
 static int64_t queries_of(const struct problem* p) { return p->queries > 0 ? p->queries : p->n; }
@@ -33,6 +37,7 @@ static size_t key_rows_of(const struct problem* p) { return (size_t)(p->batch * 
 static size_t q_of(const struct problem* p) { return rows_of(p) * (size_t)p->key_size; }
 static size_t k_of(const struct problem* p) { return key_rows_of(p) * (size_t)p->key_size; }
 static size_t v_of(const struct problem* p) { return key_rows_of(p) * (size_t)p->value_size; }
+static size_t table_of(const struct problem* p) { return (size_t)(p->labels * p->tables * p->key_size); }
 static size_t o_of(const struct problem* p) { return rows_of(p) * (size_t)p->value_size; }
 
 static int looks_ahead(const struct longstride_pattern* p) { return p->direction && strcmp(p->direction, "both") == 0; }
@@ -73,12 +78,26 @@ static double allowed(const void* problem, int64_t sequence, int64_t head, int64
   return 0;
 }
 
+/* Places from the end are those of a pattern of one part. */
+static int64_t label_of(const void* problem, int64_t sequence, int64_t head, int64_t i, int64_t j) {
+  const struct problem* p = problem;
+  const int64_t of_set = p->query_groups ? p->labels / 2 : p->labels;
+  int64_t label = (j - i < -p->clip ? -p->clip : j - i > p->clip ? p->clip : j - i) + p->clip;
+  if (p->labels_from_end)
+    for (int64_t after = label = 0; ++after < p->n - j && label < of_set - 1;)
+      label += allowed(p, sequence, head, i, j + after) > 0;
+  if (!p->query_groups) return label;
+  const int32_t own = p->query_groups[sequence * queries_of(p) + i];
+  return own == p->key_groups[sequence * p->n + j] ? label : label + of_set;
+}
+
 static struct naive_result result_of(const struct problem* p) {
   const struct naive_result r = {.o = calloc(o_of(p), sizeof(double)),
                                  .lse = calloc(rows_of(p), sizeof(double)),
                                  .dq = calloc(q_of(p), sizeof(double)),
                                  .dk = calloc(k_of(p), sizeof(double)),
                                  .dv = calloc(v_of(p), sizeof(double)),
+                                 .dtable = calloc(table_of(p) + 1, sizeof(double)),
                                  .dsink = calloc((size_t)p->heads, sizeof(double))};
   return r;
 }
@@ -88,6 +107,7 @@ static void free_result(struct naive_result* r) {
   free(r->dq);
   free(r->dk);
   free(r->dv);
+  free(r->dtable);
   free(r->dsink);
 }
 

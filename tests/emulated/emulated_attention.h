@@ -31,13 +31,24 @@ class EmulatedAttention {
  public:
   // ends: of documents, to which rows are clamped. block: of lists that every head has of its own; 0: none.
   EmulatedAttention(const PatternConfig& pattern, const AttentionShape& shape, AttentionPath path,
-                    const std::vector<std::int32_t>& ends, std::int32_t block = 0)
-      : shape_(shape), path_(path), plan_(make_plan(pattern, 0, shape.heads, shape.n)), in_(shape, dtype) {
+                    const std::vector<std::int32_t>& ends, std::int32_t block, const EmulatedLabels& labels)
+      : shape_(shape),
+        path_(path),
+        labels_(labels),
+        plan_(make_plan(pattern, 0, shape.heads, shape.n)),
+        in_(shape, dtype) {
+    const auto elements = static_cast<std::size_t>(labels.count * labels.tables * shape.key_size);
+    for (std::size_t e = 0; e < elements; ++e) {
+      table_.push_back(element(testing::drawn_normals(5, 0, elements)[e]));
+      vectors_.push_back(static_cast<double>(cuda::to_float(table_.back())));
+    }
+    dtable_.resize(elements);
+    for (std::int64_t i = 0; i < positions(); ++i) groups_.push_back(EmulatedLabels::group(i / shape.n, i % shape.n));
     auto masks = masks_of(pattern, shape.heads, 0, shape.n);
     if (!ends.empty()) clamp(masks, ends);
     if (block > 0) restrict(masks, block);
-    naive_ = dense_attention<float>(in_, masks, dtype);
-    exact_ = dense_attention<double>(in_, masks, Dtype::f64);
+    naive_ = defined<float>(masks, dtype);
+    exact_ = defined<double>(masks, Dtype::f64);
     inputs_.resize(2 * in_.q.size() + in_.v.size());
     gradients_.resize(inputs_.size());
     o_.resize(in_.v.size());
@@ -56,17 +67,18 @@ class EmulatedAttention {
     std::memset(gradients_.data(), 0xFF, gradients_.size() * sizeof(T));
     std::memset(o_.data(), 0xFF, o_.size() * sizeof(T));
     std::fill(lse_.begin(), lse_.end(), std::numeric_limits<float>::quiet_NaN());
-    const AttentionArgs forward{plan_.get(),
-                                slice(inputs_, 0),
-                                slice(inputs_, 1),
-                                slice(inputs_, 2),
-                                values(o_),
-                                Tensor(lse_.data(), Dtype::f32, {shape_.batch, shape_.heads, shape_.n}),
-                                shape_.scale(),
-                                {},
-                                path_,
-                                bounds(),
-                                lists()};
+    AttentionArgs forward{plan_.get(),
+                          slice(inputs_, 0),
+                          slice(inputs_, 1),
+                          slice(inputs_, 2),
+                          values(o_),
+                          Tensor(lse_.data(), Dtype::f32, {shape_.batch, shape_.heads, shape_.n}),
+                          shape_.scale(),
+                          {},
+                          path_,
+                          bounds(),
+                          lists(),
+                          labels()};
     AttentionBackwardArgs backward{plan_.get(),
                                    forward.q,
                                    forward.k,
@@ -81,17 +93,13 @@ class EmulatedAttention {
                                    {},
                                    path_,
                                    bounds(),
-                                   lists()};
-    const Tensor needed = backward.scratch_on(Device::cuda);
-    const std::size_t words = needed.bytes() / sizeof(float);
-    constexpr float untouched = 1.25e30f;
-    std::vector<float> scratch(words + 64, untouched);
-    backward.scratch = Tensor(scratch.data(), Dtype::u8, needed.shape());
-    cuda::attention(forward, {});
-    cuda::attention_backward(backward, {});
-    EXPECT_EQ(std::count(scratch.begin() + static_cast<std::ptrdiff_t>(words), scratch.end(), untouched), 64)
-        << "more scratch is used than was asked for";
-    EXPECT_TRUE(choose(backward).sums_bytes == 0 || scratch[words - 1] != untouched) << "less scratch is used";
+                                   lists(),
+                                   labels(),
+                                   {}};
+    if (labels_.count > 0) backward.dtable = Tensor(dtable_.data(), Dtype::f32, forward.labels.table.shape());
+    std::fill(dtable_.begin(), dtable_.end(), 0.0f);
+    run_within_scratch(forward, [](const AttentionArgs& args) { cuda::attention(args, {}); });
+    run_within_scratch(backward, [](const AttentionBackwardArgs& args) { cuda::attention_backward(args, {}); });
     std::vector<std::byte> written;
     const auto append = [&](const auto& x) {
       const auto* bytes = reinterpret_cast<const std::byte*>(x.data());
@@ -100,6 +108,7 @@ class EmulatedAttention {
     append(o_);
     append(lse_);
     append(gradients_);
+    append(dtable_);
     return written;
   }
   void expect_as_good_as_naive(const std::string& where) const {
@@ -110,9 +119,58 @@ class EmulatedAttention {
     x.dk = gradient(1);
     x.dv = gradient(2);
     kernels::expect_as_good_as_naive(x, naive_, exact_, in_, where);
+    if (labels_.count == 0) return;
+    x.dtable.assign(dtable_.begin(), dtable_.end());
+    kernels::expect_as_good_as_naive("dtable", x.dtable, naive_.dtable, exact_.dtable, Dtype::f32, exact_.dtable_terms,
+                                     where);
   }
 
  private:
+  template <class Args, class F>
+  static void run_within_scratch(Args args, F&& run) {
+    const Tensor needed = args.scratch_on(Device::cuda);
+    const std::size_t words = needed.given() ? needed.bytes() / sizeof(float) : 0;
+    constexpr float untouched = 1.25e30f;
+    std::vector<float> scratch(words + 64, untouched);
+    args.scratch = Tensor(scratch.data(), Dtype::u8, needed.shape());
+    run(args);
+    EXPECT_EQ(std::count(scratch.begin() + static_cast<std::ptrdiff_t>(words), scratch.end(), untouched), 64)
+        << "more scratch is used than was asked for";
+    EXPECT_TRUE(choose(args).sums_bytes == 0 || scratch[words - 1] != untouched) << "less scratch is used";
+  }
+
+  template <class A>
+  AttentionResult defined(const std::vector<Mask>& masks, Dtype stored) const {
+    NaiveProblem problem = naive_problem<A>(in_);
+    problem.distances = labels_.count;
+    problem.tables = labels_.tables;
+    problem.table = vectors_.data();
+    problem.with_parameters = labels_.count > 0;
+    NaiveAttention<A> naive(problem, rounding_to(stored));
+    naive.run([&](std::int64_t s, std::int64_t h, std::int64_t i) {
+      const std::vector<std::int32_t>& keys = masks[static_cast<std::size_t>(h)][static_cast<std::size_t>(i)];
+      std::vector<NaivePair<A>> pairs;
+      for (const std::int32_t j : keys) {
+        const auto is_behind = [&](std::int32_t other) {
+          const std::int64_t l = labels_.block;
+          return other > j && (l == 0 || (other / l == i / l) == (j / l == i / l));
+        };
+        pairs.push_back(
+            {.key = j, .distance = labels_.of(s, i, j, std::count_if(keys.begin(), keys.end(), is_behind))});
+      }
+      return pairs;
+    });
+    return stored_result(naive.out, stored);
+  }
+  Labels labels() {
+    if (labels_.count == 0) return {};
+    const auto groups = [&] {
+      return labels_.grouped ? Tensor(groups_.data(), Dtype::i32, {shape_.batch, shape_.n}) : Tensor();
+    };
+    return {Tensor(table_.data(), dtype, {labels_.count, labels_.tables, shape_.key_size}), labels_.clip, groups(),
+            groups(), labels_.from_end};
+  }
+
   // To the documents that end there, and one behind them.
   void clamp(std::vector<Mask>& masks, const std::vector<std::int32_t>& ends) {
     const auto n = static_cast<std::int32_t>(shape_.n);
@@ -163,12 +221,14 @@ class EmulatedAttention {
 
   AttentionShape shape_;
   AttentionPath path_;
+  EmulatedLabels labels_;
   std::shared_ptr<const AttentionPlan> plan_;
   AttentionInput in_;
   AttentionResult naive_, exact_;
-  std::vector<T> inputs_, gradients_, o_, dout_;
-  std::vector<float> lse_;
-  std::vector<std::int32_t> begin_, end_;
+  std::vector<T> inputs_, gradients_, o_, dout_, table_;
+  std::vector<double> vectors_;  // the table
+  std::vector<float> lse_, dtable_;
+  std::vector<std::int32_t> begin_, end_, groups_;
   std::optional<DrawnLists> lists_;
 };
 
@@ -181,8 +241,8 @@ struct EmulatedRun {
 // have its bits.
 template <class T>
 void expect_right_in_every_run(const EmulatedShape& shape, const std::vector<EmulatedRun>& runs) {
-  EmulatedAttention<T> call(shape.pattern, {1, shape.n, shape.heads, shape.key_size, shape.value_size}, shape.path,
-                            shape.ends, shape.block);
+  EmulatedAttention<T> call(shape.pattern, {shape.batch, shape.n, shape.heads, shape.key_size, shape.value_size},
+                            shape.path, shape.ends, shape.block, shape.labels);
   std::vector<std::byte> first;
   for (const EmulatedRun& now : runs) {
     const std::vector<std::byte> found = call.run(now.multiprocessors, now.seed);

@@ -1,5 +1,6 @@
 // Shapes for every CUDA kernel of attention, small enough for emulated blocks.
 #pragma once
+#include <algorithm>
 #include <cctype>
 #include <cstdint>
 #include <ostream>
@@ -10,6 +11,28 @@
 
 namespace longstride::kernels {
 
+// Labels of pairs, clipped distances or places from the end, of three groups or of all; none: of no pair.
+struct EmulatedLabels {
+  std::int64_t count = 0, tables = 1;
+  std::int32_t clip = 0;
+  bool grouped = false, from_end = false;
+  std::int64_t block = 0;  // own blocks and the keys before them are parts with places of their own; 0: one part
+
+  static std::int32_t group(std::int64_t sequence, std::int64_t position) {
+    return static_cast<std::int32_t>((position + sequence) * position % 3);
+  }
+  // after: keys behind j in i's interval.
+  std::int64_t of(std::int64_t sequence, std::int64_t i, std::int64_t j, std::int64_t after) const {
+    const std::int64_t of_set = grouped ? count / 2 : count;
+    const std::int64_t label =
+        from_end ? std::min(after, of_set - 1) : std::clamp<std::int64_t>(j - i, -clip, clip) + clip;
+    return grouped && group(sequence, i) != group(sequence, j) ? label + of_set : label;
+  }
+  std::string text() const {
+    return count == 0 ? "" : ", " + std::to_string(count) + (from_end ? " places" : " labels");
+  }
+};
+
 struct EmulatedShape {
   std::string name;
   PatternConfig pattern;
@@ -19,12 +42,15 @@ struct EmulatedShape {
   std::vector<std::int32_t> ends = {};  // where documents end, to which rows are clamped
   Dtype dtype = Dtype::bf16;
   std::int32_t block = 0;  // rows of drawn lists; 0: none
+  EmulatedLabels labels = {};
+  std::int64_t batch = 1;
 
   std::string with_sizes() const {
     const std::string documents = ends.empty() ? "" : ", " + std::to_string(ends.size()) + " documents";
     const std::string lists = block == 0 ? "" : ", lists of " + std::to_string(block);
-    return name + documents + lists + ", n " + std::to_string(n) + ", heads " + std::to_string(key_size) + "/" +
-           std::to_string(value_size) + (path == AttentionPath::portable ? std::string(", ") + name_of(dtype) : "");
+    return name + documents + lists + labels.text() + ", n " + std::to_string(n) + ", heads " +
+           std::to_string(key_size) + "/" + std::to_string(value_size) +
+           (path == AttentionPath::portable ? std::string(", ") + name_of(dtype) : "");
   }
   std::string test_name() const {
     std::string made;
@@ -149,6 +175,31 @@ inline std::vector<EmulatedShape> portable_shapes() {
   return shapes;
 }
 
+// Labels; where they count from the end, of one part, or of own blocks and others.
+inline std::vector<EmulatedShape> labelled_shapes() {
+  using namespace emulated_patterns;
+  using enum Dtype;
+  const std::vector<std::int32_t> few = {1, 2, 64, 120, 190};
+  const PatternConfig strided = pattern_of(merged, {local, column}, 16);
+  PatternConfig two_sided = with_first(pattern_of(merged, {local, first}, 0, {}, 31), 4);
+  PatternConfig around = window(41);
+  two_sided.direction = around.direction = Direction::both;
+  std::vector<EmulatedShape> shapes = {
+      {"column 3", columns(3), 200, 1, 100, 72, portable, few, f16, 0, {9, 1, 0, false, true}}};
+  for (const Dtype dtype : {bf16, f32})
+    for (const EmulatedShape& shape :
+         {EmulatedShape{"local 60", window(60), 200, 2, 32, 32, portable, {}, dtype, 0, {25, 2, 12}},
+          {"strided", strided, 130, 1, 64, 64, portable, {}, dtype, 0, {14, 1, 3, true}},
+          {"both, window and first keys", two_sided, 130, 2, 23, 31, portable, {}, dtype, 0, {6, 2, 1, true}, 2},
+          {"both, local 41", around, 170, 1, 64, 64, portable, {}, dtype, 0, {24, 1, 0, true, true}},
+          {"fixed 50, 7", fixed(50, 7), 150, 1, 32, 32, portable, {}, dtype, 0, {60, 1, 0, false, true, 50}},
+          {"fixed 50, 7", fixed(50, 7), 150, 1, 32, 32, portable, {}, dtype, 0, {60, 1, 0, false, true, 50}},
+          {"dense", all(), 200, 2, 64, 64, portable, {}, dtype, 64, {14, 2, 3, true}},
+          {"inclusive", fixed(64, 16, true), 130, 1, 48, 128, portable, {}, dtype, 0, {41, 1, 20}}})
+      shapes.push_back(shape);
+  return shapes;
+}
+
 // Both directions, with and without documents.
 inline std::vector<EmulatedShape> two_sided_shapes() {
   using namespace emulated_patterns;
@@ -233,6 +284,7 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
   for (const EmulatedShape& shape : document_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : two_sided_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : portable_shapes()) shapes.push_back(shape);
+  for (const EmulatedShape& shape : labelled_shapes()) shapes.push_back(shape);
   return shapes;
 }
 

@@ -124,6 +124,16 @@ TEST(AttentionChoices, OfListsAreThePortableKernels) {
   EXPECT_EQ(choose_backward(sizes).family, portable);
 }
 
+TEST(AttentionChoices, ArePortableWithLabels) {
+  for (const ChoiceCase& c : choice_cases()) {
+    const auto plan = make_plan(c.pattern, 0, c.heads, c.n);
+    AttentionSizes sizes{plan.get(), c.batch, c.key_size, c.value_size, c.dtype, c.path};
+    sizes.labels = 5;
+    EXPECT_EQ(choose_forward(sizes).family, portable) << text_of(c);
+    EXPECT_EQ(choose_backward(sizes).family, portable) << text_of(c);
+  }
+}
+
 TEST(AttentionChoices, GiveTheScratchThatKernelsDivide) {
   for (const ChoiceCase& c : choice_cases()) {
     const auto plan = make_plan(c.pattern, 0, c.heads, c.n);

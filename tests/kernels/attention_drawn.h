@@ -1,8 +1,10 @@
-// Attention drawn by a number: parts, direction, bounds, block lists, other queries than keys, sinks, sizes; on the CPU
-// in f64 and f32, compared with its definition.
+// Attention drawn by a number: parts, direction, bounds, block lists, other queries than keys, sinks, labels, sizes; on
+// the CPU in f64 and f32, compared with its definition.
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +27,7 @@ class DrawnAttention {
     if (block_ > 0)
       lists_.emplace(number_, block_, one_in(2) ? 1 : shape_.batch, one_in(2) ? 1 : shape_.heads, shape_.n_q(),
                      shape_.n);
+    draw_labels();
     for (std::int64_t h = one_in(2) ? shape_.heads : 0; h > 0; --h)
       sink_.push_back(static_cast<double>(from(-40, 40)) / 16);
   }
@@ -36,15 +39,18 @@ class DrawnAttention {
            (pattern_.direction == Direction::both ? " both" : "") + ", stride " + std::to_string(pattern_.stride) +
            ", window " + std::to_string(pattern_.window) + ", " + std::to_string(shape_.n_q()) + " queries, " +
            std::to_string(shape_.n) + " keys, bounds " + std::to_string(bound_kind_) +
-           (sink_.empty() ? "" : ", a sink") + (lists_ ? ", lists of " + std::to_string(block_) : "");
+           (sink_.empty() ? "" : ", a sink") + (labels_ == 0 ? "" : ", " + std::to_string(labels_) + " labels") +
+           (from_end_ ? " from the end" : "") + (query_groups_.empty() ? "" : " of groups") +
+           (lists_ ? ", lists of " + std::to_string(block_) : "");
   }
 
   void expect_equals_definition() const {
     const AttentionInput in(shape_, Dtype::f32);
     const AttentionResult exact = defined<double>(in);
     AttentionData<double> x(shape_);
-    const std::vector<double> dsink = compute(x);
-    EXPECT_LT(error_of(dsink, exact.dsink), 1e-12) << "dsink, " << text();
+    const Parameters<double> gradients = compute(x);
+    EXPECT_LT(error_of(gradients.sink, exact.dsink), 1e-12) << "dsink, " << text();
+    EXPECT_LT(error_of(gradients.table, exact.dtable), 1e-12) << "dtable, " << text();
     for (const auto& [name, found, expected] : {std::tuple{"o", &x.o, &exact.o},
                                                 {"lse", &x.lse, &exact.lse},
                                                 {"dq", &x.dq, &exact.dq},
@@ -52,7 +58,7 @@ class DrawnAttention {
                                                 {"dv", &x.dv, &exact.dv}})
       EXPECT_LT(error_of(*found, *expected), 1e-12) << name << ", " << text();
     AttentionData<float> y(shape_);
-    const std::vector<float> dsink_of_single = compute(y);
+    const Parameters<float> single_gradients = compute(y);
     AttentionResult single;
     for (const auto& [to, from] : {std::pair{&single.o, &y.o},
                                    {&single.lse, &y.lse},
@@ -71,11 +77,19 @@ class DrawnAttention {
     expect("dq", &AttentionResult::dq, &AttentionResult::dq_terms);
     expect("dk", &AttentionResult::dk, &AttentionResult::dk_terms);
     expect("dv", &AttentionResult::dv, &AttentionResult::dv_terms);
-    single.dsink.assign(dsink_of_single.begin(), dsink_of_single.end());
+    single.dsink.assign(single_gradients.sink.begin(), single_gradients.sink.end());
     expect("dsink", &AttentionResult::dsink, &AttentionResult::dsink_terms);
+    single.dtable.assign(single_gradients.table.begin(), single_gradients.table.end());
+    if (labels_ > 0) expect("dtable", &AttentionResult::dtable, &AttentionResult::dtable_terms);
   }
 
  private:
+  // A sink and a table of labels, or their gradients.
+  template <class T>
+  struct Parameters {
+    std::vector<T> sink, table;
+  };
+
   // The next whole number from `least` to `most`.
   std::int64_t from(std::int64_t least, std::int64_t most) {
     const auto word = static_cast<std::int64_t>(philox(91, number_, drawn_++, 0).word[0]);
@@ -151,6 +165,55 @@ class DrawnAttention {
     }
   }
 
+  // Clipped distances or places from the end, of two groups or of all; a table of every head or of all.
+  void draw_labels() {
+    if (one_in(2)) return;
+    from_end_ = one_in(3);
+    clip_ = from_end_ ? 0 : from(0, 5);
+    const bool grouped = one_in(2);
+    labels_ = (from_end_ ? from(1, 9) : 2 * clip_ + 1) * (grouped ? 2 : 1);
+    tables_ = one_in(2) ? 1 : shape_.heads;
+    for (std::int64_t e = 0; e < labels_ * tables_ * shape_.key_size; ++e)
+      table_.push_back(static_cast<double>(from(-64, 64)) / 64);
+    for (std::int64_t i = 0; grouped && i < shape_.batch * shape_.n_q(); ++i)
+      query_groups_.push_back(static_cast<std::int32_t>(from(0, 2)));
+    for (std::int64_t j = 0; grouped && j < shape_.batch * shape_.n; ++j)
+      key_groups_.push_back(static_cast<std::int32_t>(from(0, 2)));
+  }
+
+  // after: keys of query i's interval that follow key j.
+  std::int64_t label(std::int64_t sequence, std::int64_t i, std::int64_t j, std::int64_t after) const {
+    const std::int64_t of_set = query_groups_.empty() ? labels_ : labels_ / 2;
+    std::int64_t label = clip_ + std::clamp(j - i, -clip_, clip_);
+    if (from_end_) label = std::min(after, of_set - 1);
+    if (query_groups_.empty()) return label;
+    const std::int32_t own = query_groups_[static_cast<std::size_t>(sequence * shape_.n_q() + i)];
+    return own == key_groups_[static_cast<std::size_t>(sequence * shape_.n + j)] ? label : label + of_set;
+  }
+  // By key, how many follow it in the interval of its part that query i of a head sees.
+  std::map<std::int32_t, std::int64_t> places(const AttentionPlan& plan, std::int64_t head, std::int64_t i,
+                                              const BoundsOfHead& clamp) const {
+    std::map<std::int32_t, std::int64_t> after;
+    const auto row = static_cast<std::int32_t>(i);
+    for (const Pass& pass : plan.passes_of(head))
+      for (std::int32_t residue = 0; residue < pass.classes; ++residue)
+        for (const Part& part : plan.parts_of(pass)) {
+          if (!rows_within(pass.queries, residue, plan.queries).holds(row)) continue;
+          const RowSet keys = rows_within(part.keys, residue, plan.n);
+          const Interval in = clamp.clamp(part.interval(keys, row), keys, row);
+          for (std::int32_t t = in.begin; t < in.end; ++t) after[keys.position(t)] = in.end - 1 - t;
+        }
+    return after;
+  }
+  Labels labels(const Tensor& table) const {
+    if (labels_ == 0) return {};
+    const auto groups = [&](const std::vector<std::int32_t>& of, std::int64_t rows) {
+      return of.empty() ? Tensor() : Tensor(const_cast<std::int32_t*>(of.data()), Dtype::i32, {shape_.batch, rows});
+    };
+    return {table, static_cast<std::int32_t>(clip_), groups(query_groups_, shape_.n_q()), groups(key_groups_, shape_.n),
+            from_end_};
+  }
+
   RowBounds bounds() const {
     if (begin_.empty()) return {};
     const auto view = [&](const std::vector<std::int32_t>& ends) {
@@ -159,25 +222,33 @@ class DrawnAttention {
     return {view(begin_), view(end_)};
   }
 
-  // Returns the sink's gradient.
+  std::shared_ptr<const AttentionPlan> plan() const {
+    return make_plan(pattern_, 0, shape_.heads, shape_.n, tile_, shape_.n_q());
+  }
+
+  // Returns the gradients of parameters.
   template <class T>
-  std::vector<T> compute(AttentionData<T>& x) const {
-    const auto plan = make_plan(pattern_, 0, shape_.heads, shape_.n, tile_, shape_.n_q());
-    std::vector<T> sink(sink_.begin(), sink_.end()), dsink(static_cast<std::size_t>(shape_.heads));
+  Parameters<T> compute(AttentionData<T>& x) const {
+    const auto plan = this->plan();
+    std::vector<T> sink(sink_.begin(), sink_.end()), table(table_.begin(), table_.end());
+    Parameters<T> gradients{std::vector<T>(static_cast<std::size_t>(shape_.heads)), std::vector<T>(table.size())};
+    const auto table_of = [&](std::vector<T>& of) {
+      return table.empty() ? Tensor() : Tensor(of.data(), DtypeOf<T>::value, {labels_, tables_, shape_.key_size});
+    };
     const Tensor logits(sink.data(), DtypeOf<T>::value, {shape_.heads}),
         o = query_rows_view(x.o, shape_, shape_.value_size), lse = lse_view(x.lse, shape_);
     const BlockLists lists = lists_ ? lists_->view() : BlockLists{};
-    run_forward(*plan, shape_, x, bounds(), lists);
+    run_forward(*plan, shape_, x, bounds(), lists, labels(table_of(table)));
     if (!sink.empty()) cpu::sink({logits, o, lse}, {});
-    run_backward(*plan, shape_, x, bounds(), lists);
-    if (sink.empty()) return dsink;
+    run_backward(*plan, shape_, x, bounds(), lists, labels(table_of(table)), table_of(gradients.table));
+    if (sink.empty()) return gradients;
     SinkBackwardArgs args{logits, o, lse, query_rows_view(x.dout, shape_, shape_.value_size),
-                          Tensor(dsink.data(), DtypeOf<T>::value, {shape_.heads})};
+                          Tensor(gradients.sink.data(), DtypeOf<T>::value, {shape_.heads})};
     const Tensor scratch = args.scratch_on(Device::cpu);
     Aligned memory(scratch.bytes());
     args.scratch = Tensor(memory.data(), scratch.dtype(), scratch.shape());
     cpu::sink_backward(args, {});
-    return dsink;
+    return gradients;
   }
 
   template <class A>
@@ -185,13 +256,19 @@ class DrawnAttention {
     const auto masks = masks_of(pattern_, shape_.heads, 0, shape_.n, shape_.n_q());
     NaiveProblem problem = naive_problem<A>(in);
     if (!sink_.empty()) problem.sink = sink_.data();
+    problem.distances = labels_;
+    problem.tables = tables_;
+    problem.table = table_.data();
+    problem.with_parameters = true;
+    const auto plan = this->plan();
     NaiveAttention<A> naive(problem);
     naive.run([&](std::int64_t s, std::int64_t h, std::int64_t i) {
       const BoundsOfHead clamp = bounds_of(bounds(), s, h);
       std::vector<NaivePair<A>> pairs;
+      const auto after = from_end_ ? places(*plan, h, i, clamp) : std::map<std::int32_t, std::int64_t>();
       for (const std::int32_t j : masks[static_cast<std::size_t>(h)][static_cast<std::size_t>(i)])
         if ((!clamp.given() || (clamp.begin[i] <= j && j < clamp.end[i])) && (!lists_ || lists_->hold(s, h, i, j)))
-          pairs.push_back({.key = j});
+          pairs.push_back({.key = j, .distance = label(s, i, j, from_end_ ? after.at(j) : 0)});
       return pairs;
     });
     return stored_result(naive.out, sizeof(A) == sizeof(double) ? Dtype::f64 : Dtype::f32);
@@ -208,6 +285,10 @@ class DrawnAttention {
   std::vector<double> sink_;
   std::int32_t block_ = 0;  // rows; 0: no lists
   std::optional<DrawnLists> lists_;
+  std::int64_t labels_ = 0, tables_ = 1, clip_ = 0;  // no labels: none
+  bool from_end_ = false;
+  std::vector<double> table_;
+  std::vector<std::int32_t> query_groups_, key_groups_;
 };
 
 }  // namespace longstride::kernels

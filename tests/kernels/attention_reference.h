@@ -86,7 +86,7 @@ void run_checked(Args args, F&& run) {
 
 template <class T>
 void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x, const RowBounds& bounds = {},
-                 const BlockLists& lists = {}) {
+                 const BlockLists& lists = {}, const Labels& labels = {}) {
   const AttentionArgs args{.plan = &plan,
                            .q = query_rows_view(x.q, s, s.key_size),
                            .k = rows_view(x.k, s, s.key_size),
@@ -95,13 +95,14 @@ void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionDa
                            .lse = lse_view(x.lse, s),
                            .scale = s.scale(),
                            .bounds = bounds,
-                           .lists = lists};
+                           .lists = lists,
+                           .labels = labels};
   run_checked(args, [](const AttentionArgs& all) { cpu::attention(all, {}); });
 }
 
 template <class T>
 void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x, const RowBounds& bounds = {},
-                  const BlockLists& lists = {}) {
+                  const BlockLists& lists = {}, const Labels& labels = {}, const Tensor& dtable = {}) {
   const AttentionBackwardArgs args{.plan = &plan,
                                    .q = query_rows_view(x.q, s, s.key_size),
                                    .k = rows_view(x.k, s, s.key_size),
@@ -114,7 +115,9 @@ void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionD
                                    .dv = rows_view(x.dv, s, s.value_size),
                                    .scale = s.scale(),
                                    .bounds = bounds,
-                                   .lists = lists};
+                                   .lists = lists,
+                                   .labels = labels,
+                                   .dtable = dtable};
   run_checked(args, [](const AttentionBackwardArgs& all) { cpu::attention_backward(all, {}); });
 }
 

@@ -8,7 +8,10 @@
 #include "framework/ops/run.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/decode/decode.h"
+#include "kernels/attention/naive.h"
 #include "kernels/base/philox.h"
+#include "tests/ops/op_test.h"
+#include "tests/support/finite_differences.h"
 
 namespace longstride {
 namespace {
@@ -131,4 +134,238 @@ TEST(AttentionOp, RefusesTensorsThatDoNotMatchThePlanOrEachOther) {
 }
 
 }  // namespace
+
+namespace testing {
+namespace {
+
+using kernels::Direction;
+using kernels::NaiveResult;
+using kernels::PartKind;
+
+kernels::PatternConfig both_ways(PartKind part, std::int64_t window = 0) {
+  kernels::PatternConfig p;
+  p.parts = {part};
+  p.window = window;
+  p.direction = Direction::both;
+  return p;
+}
+
+struct LabelCase {
+  std::string name;
+  kernels::PatternConfig pattern;
+  std::int64_t n, queries, labels, tables;
+  std::int32_t clip = 0;
+  bool grouped = false, from_end = false;
+  std::int64_t document = 0;  // positions of one; 0: no documents
+  std::int64_t size = 16, batch = 2, heads = 2;
+  double scale() const { return 0.3; }
+};
+const LabelCase label_cases[] = {
+    {"distances in two passes", strided(), 90, 90, 7, 2, 3},
+    {"distances and groups, few queries", both_ways(PartKind::dense), 150, 37, 26, 1, 6, true},
+    {"distances wider than a window", both_ways(PartKind::local, 17), 70, 70, 41, 2, 20},
+    {"places in a window", both_ways(PartKind::local, 33), 150, 150, 20, 1, 0, false, true},
+    {"places in documents, and groups", both_ways(PartKind::dense), 100, 100, 12, 2, 0, true, true, 30},
+    {"one label", both_ways(PartKind::dense), 20, 20, 1, 1}};
+
+class AttentionLabelsTest : public OpTest {
+ protected:
+  struct Operands {
+    LabelCase c;
+    std::shared_ptr<const kernels::AttentionPlan> plan;
+    Operand q, k, v, dout, table, query_groups, key_groups, begin, end, o, lse, dq, dk, dv, dtable;
+
+    kernels::Labels labels() const {
+      const auto given = [&](const Operand& x) { return c.grouped ? static_cast<const Tensor&>(x) : Tensor(); };
+      return {table, c.clip, given(query_groups), given(key_groups), c.from_end};
+    }
+    kernels::RowBounds bounds() const {
+      return c.document > 0 ? kernels::RowBounds::of_documents(begin, end) : kernels::RowBounds();
+    }
+    AttentionArgs forward() const {
+      return {.plan = plan.get(),
+              .q = q,
+              .k = k,
+              .v = v,
+              .o = o,
+              .lse = lse,
+              .scale = c.scale(),
+              .bounds = bounds(),
+              .labels = labels()};
+    }
+    AttentionBackwardArgs backward() const {
+      return {.plan = plan.get(),
+              .q = q,
+              .k = k,
+              .v = v,
+              .o = o,
+              .lse = lse,
+              .dout = dout,
+              .dq = dq,
+              .dk = dk,
+              .dv = dv,
+              .scale = c.scale(),
+              .bounds = bounds(),
+              .labels = labels(),
+              .dtable = dtable};
+    }
+  };
+
+  Operands operands(const LabelCase& c) {
+    const Shape queries{c.batch, c.queries, c.heads, c.size}, keys{c.batch, c.n, c.heads, c.size};
+    const Shape table{c.labels, c.tables, c.size};
+    const auto numbers = [&](const Shape& shape, auto&& number) {
+      std::vector<double> x;
+      for (std::int64_t i = 0; i < shape.count(); ++i) x.push_back(static_cast<double>(number(i)));
+      return with_values(shape, Dtype::i32, std::move(x));
+    };
+    const std::int64_t document = std::max<std::int64_t>(c.document, 1);
+    const auto begin = [&](std::int64_t i) { return i % c.n / document * document; };
+    return {c,
+            kernels::make_plan(c.pattern, 0, c.heads, c.n, {}, c.queries),
+            normals(queries, 1),
+            normals(keys, 2),
+            normals(keys, 3),
+            normals(queries, 4),
+            normals(table, 5),
+            numbers({c.batch, c.queries}, [](std::int64_t i) { return i * i % 3; }),
+            numbers({c.batch, c.n}, [](std::int64_t i) { return i * i * i % 4; }),
+            numbers({c.batch, 1, c.n}, begin),
+            numbers({c.batch, 1, c.n}, [&](std::int64_t i) { return std::min(c.n, begin(i) + document); }),
+            result(queries),
+            result({c.batch, c.heads, c.queries}, exact()),
+            result(queries),
+            result(keys),
+            result(keys),
+            filled(table, exact(), 0.25)};
+  }
+
+  // By the definition; keys are of one part where labels count from the end.
+  template <class A>
+  NaiveResult<A> defined(const Operands& x) {
+    const LabelCase& c = x.c;
+    const bool rounds = sizeof(A) < sizeof(double) && compute() != exact();
+    const auto to_compute = [this](double e) { return rounded(e, compute()); };
+    kernels::NaiveAttention<A> naive({.batch = c.batch,
+                                      .n_q = c.queries,
+                                      .n_k = c.n,
+                                      .heads = c.heads,
+                                      .key_size = c.size,
+                                      .value_size = c.size,
+                                      .scale = c.scale(),
+                                      .q = x.q.values().data(),
+                                      .k = x.k.values().data(),
+                                      .v = x.v.values().data(),
+                                      .dout = x.dout.values().data(),
+                                      .distances = c.labels,
+                                      .tables = c.tables,
+                                      .table = x.table.values().data(),
+                                      .with_parameters = true},
+                                     rounds ? std::function<double(double)>(to_compute) : nullptr);
+    return naive.run([&](std::int64_t s, std::int64_t h, std::int64_t i) {
+      std::vector<kernels::NaivePair<A>> pairs;
+      const std::int64_t of_set = c.grouped ? c.labels / 2 : c.labels;
+      for (std::int64_t j = c.n, after = 0; j-- > 0;) {
+        if (!kernels::allowed(c.pattern, 0, c.heads, h, i, j)) continue;
+        if (c.document > 0 && i / c.document != j / c.document) continue;
+        std::int64_t label = std::clamp<std::int64_t>(j - i, -c.clip, c.clip) + c.clip;
+        if (c.from_end) label = std::min(after++, of_set - 1);
+        const bool other = x.query_groups.at(s * c.queries + i) != x.key_groups.at(s * c.n + j);
+        pairs.push_back({.key = j, .distance = label + (c.grouped && other ? of_set : 0)});
+      }
+      return pairs;
+    });
+  }
+};
+LONGSTRIDE_OP_TESTS(AttentionLabelsTest);
+
+TEST_P(AttentionLabelsTest, AreThoseOfTheDefinitionForwardAndBackward) {
+  for (const LabelCase& c : label_cases) {
+    SCOPED_TRACE(c.name);
+    Operands x = operands(c);
+    run(x.forward(), {&x.o, &x.lse});
+    run(x.backward(), {&x.dq, &x.dk, &x.dv, &x.dtable});
+    const auto right = defined<double>(x);
+    const auto naive = defined<float>(x);
+    const auto expect = [&](const char* name, const Operand& found, auto&& of, double added = 0) {
+      const auto plain = [&](auto zero) {
+        using T = decltype(zero);
+        std::vector<T> all;
+        if constexpr (std::is_same_v<T, double>)
+          all = of(right);
+        else
+          all = of(naive);
+        for (T& e : all) e += static_cast<T>(added);
+        return all;
+      };
+      expect_as_exact_as_plain(name, found, plain, 32 * half_step_of(exact()));
+    };
+    expect("o", x.o, [](const auto& r) { return r.o; });
+    expect("lse", x.lse, [](const auto& r) { return r.lse; });
+    expect("dq", x.dq, [](const auto& r) { return r.dq; });
+    expect("dk", x.dk, [](const auto& r) { return r.dk; });
+    expect("dv", x.dv, [](const auto& r) { return r.dv; });
+    expect(
+        "dtable", x.dtable, [](const auto& r) { return r.dtable; }, 0.25);
+  }
+}
+
+TEST_P(AttentionLabelsTest, GradientsAgreeWithFiniteDifferences) {
+  if (compute() != Dtype::f64) return;
+  for (const LabelCase& c : label_cases) {
+    SCOPED_TRACE(c.name);
+    Operands x = operands(c);
+    x.dtable = filled(static_cast<const Tensor&>(x.dtable).shape(), exact(), 0);
+    const auto loss = [&] {
+      ops::run(ctx, x.forward());
+      const std::vector<double> o = x.o.found();
+      double total = 0;
+      for (std::size_t i = 0; i < o.size(); ++i) total += o[i] * x.dout.values()[i];
+      return total;
+    };
+    loss();
+    ops::run(ctx, x.backward());
+    expect_gradient("q", x.q, x.dq, loss, 20);
+    expect_gradient("k", x.k, x.dk, loss, 20);
+    expect_gradient("table", x.table, x.dtable, loss, 40);
+  }
+}
+
+TEST_P(AttentionLabelsTest, RefuseWhatDoesNotFit) {
+  const Operands x = operands(label_cases[1]);
+  const auto refuses = [&](auto&& change, const std::string& sentence) {
+    AttentionBackwardArgs args = x.backward();
+    change(args);
+    try {
+      args.check(device());
+      ADD_FAILURE() << "accepted, not: " << sentence;
+    } catch (const InternalError& e) {
+      EXPECT_NE(std::string(e.what()).find(sentence), std::string::npos) << e.what();
+    }
+  };
+  EXPECT_NO_THROW(x.backward().check(device()));
+  const auto table = [&](const Shape& shape, Dtype dtype) { return Tensor(nullptr, dtype, shape); };
+  refuses([&](auto& a) { a.labels.clip = 7; }, "the labels' table has 26 rows, but must have 30");
+  refuses([&](auto& a) { a.labels.clip = -1; }, "labels are clipped at -1, but the clip must be 0 or more");
+  refuses([&](auto& a) { a.labels.from_end = true; }, "labels are clipped at 6, but the clip must be");
+  refuses(
+      [&](auto& a) {
+        a.labels.table = table({25, 1, 16}, compute()), a.labels.clip = 0, a.labels.from_end = true;
+      },
+      "the labels' table has 25 rows, but must have two equal sets");
+  refuses(
+      [&](auto& a) {
+        a.labels.table = table({26, 3, 16}, compute());
+      },
+      "the labels' table is (26, 3, 16), but must be (labels, 2 or 1, 16)");
+  refuses([&](auto& a) { a.labels.table = table({26, 2, 8}, compute()); }, "the labels' table");
+  refuses([&](auto& a) { a.labels.table = table({26, 1, 16}, Dtype::i32); }, "the labels' table");
+  refuses([&](auto& a) { a.labels.key_groups = {}; }, "must be contiguous (2, 37) and (2, 150) of i32");
+  refuses([&](auto& a) { a.labels.query_groups = a.labels.key_groups; }, "must be contiguous (2, 37) and (2, 150)");
+  refuses([&](auto& a) { a.dtable = a.q; }, "attention's dtable");
+  refuses([&](auto& a) { a.labels = {}; }, "attention's dtable is given without labels, but must be absent");
+}
+
+}  // namespace
+}  // namespace testing
 }  // namespace longstride

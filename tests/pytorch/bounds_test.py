@@ -186,9 +186,11 @@ class Operators(unittest.TestCase):
             q, k, v, dout = support.inputs(BATCH, HEADS, N, *SIZES, dtype)
             sink = self.sink.to(torch.float64 if dtype == torch.float64 else torch.float32)
             lists, dense = drawn_lists(HEADS, N, N)[0][1:3], P().text[:-1] + ', "block": 64}'
-            for text, *extras in ((window, sink, *self.bounds, None, None), (window, None, *self.bounds, None, None),
-                                  (window, sink, None, None, None, None), (dense, None, *self.bounds, *lists),
-                                  (dense, sink, None, None, *lists)):
+            for text, sink_or_none, *rest in (
+                    (window, sink, *self.bounds, None, None), (window, None, *self.bounds, None, None),
+                    (window, sink, None, None, None, None), (dense, None, *self.bounds, *lists),
+                    (dense, sink, None, None, *lists)):
+                extras = (sink_or_none, None, *rest, None, None)
                 o, lse = forward(q, k, v, *extras, text, 0.0)
                 torch.library.opcheck(backward, (dout, q, k, v, *extras, o, lse, text, 0.0))
                 torch.library.opcheck(forward, (*(x.detach().requires_grad_() for x in (q, k, v)), *extras, text, 0.5))

@@ -97,6 +97,8 @@ AttentionResult stored_result(const NaiveResult<A>& x, Dtype stored) {
   out.dsink = copy(x.dsink, Dtype::f64);
   out.dsink_terms = copy(x.dsink_terms, Dtype::f64);
   out.o_terms = copy(x.o_terms, Dtype::f64);
+  out.dtable = copy(x.dtable, Dtype::f64);
+  out.dtable_terms = copy(x.dtable_terms, Dtype::f64);
   out.dq_terms = copy(x.dq_terms, Dtype::f64);
   out.dk_terms = copy(x.dk_terms, Dtype::f64);
   out.dv_terms = copy(x.dv_terms, Dtype::f64);

@@ -6,26 +6,33 @@
 // threads, does not change the result.
 #include "kernels/attention/attention.h"
 #include "kernels/attention/cpu/tile_pairs.h"
-#include "kernels/attention/term/none.h"
+#include "kernels/attention/term/labels_cpu.h"
 
 namespace longstride::kernels::cpu {
 
 namespace {
 
-template <class T>
+template <class T, class Term>
 std::size_t thread_bytes(const AttentionBackwardArgs& args) {
   Carver carver(nullptr);
   const BackwardSpace<T> counted(args.plan->tile, args.q, args.v, carver);
+  const typename Term::Space of_term(args.labels, args.plan->tile, carver);
   return carver.used();
 }
 
-// D, one number per row of lse, at the front of the workspace.
+// Numbers per row of lse that all threads share, at the front of the workspace.
 template <class T>
-std::size_t delta_bytes(const AttentionBackwardArgs& args) {
-  Carver carver(nullptr);
-  carver.take<T>(args.q.size(0) * args.q.size(2) * args.q.size(1));
-  return carver.used();
-}
+struct Shared {
+  T *delta, *by_label = nullptr;  // D, and the gradients of scores by label, if the table's gradient is wanted
+  std::size_t bytes;
+
+  explicit Shared(const AttentionBackwardArgs& args) {
+    Carver carver(args.scratch.data());
+    delta = carver.take<T>(args.lse.count());
+    if (args.dtable.given()) by_label = carver.take<T>(args.lse.count() * args.labels.count());
+    bytes = carver.used();
+  }
+};
 
 // The `number`-th part of a head, counted over its passes; null when it has fewer.
 struct NumberedPart {
@@ -69,8 +76,8 @@ void prepare(const AttentionBackwardArgs& args, T* delta) {
 // The loop to which a unit of work belongs.
 enum class Traversal { whole, by_query, by_key };
 
-template <class T>
-void run_part(const AttentionBackwardArgs& args, std::int32_t number, Traversal order, const T* delta) {
+template <class T, class Term>
+void run_part(const AttentionBackwardArgs& args, std::int32_t number, Traversal order, const Shared<T>& shared) {
   const AttentionPlan& plan = *args.plan;
   const WorkList work(args.q.size(0), args.q.size(2), [&](std::int64_t head) -> HeadShare {
     const NumberedPart part = part_of(plan, head, number);
@@ -82,18 +89,20 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Traversal 
 #pragma omp parallel
   {
     const std::size_t offset =
-        delta_bytes<T>(args) + static_cast<std::size_t>(omp_get_thread_num()) * thread_bytes<T>(args);
+        shared.bytes + static_cast<std::size_t>(omp_get_thread_num()) * thread_bytes<T, Term>(args);
     Carver carver(static_cast<std::byte*>(args.scratch.data()) + offset);
     const BackwardSpace<T> space(plan.tile, args.q, args.v, carver);
+    typename Term::Space of_term(args.labels, plan.tile, carver);
+    if constexpr (Term::given) of_term.sums = shared.by_label;
 #pragma omp for schedule(dynamic, work.chunk())
     for (std::int64_t u = 0; u < work.size(); ++u) {
       const WorkUnit unit = work.at(u);
       const NumberedPart part = part_of(plan, unit.head, number);
       const Pass& pass = *part.pass;
-      const BackwardRows<T> rows(args, args.q, args.k, delta, unit.sequence, unit.head);
-      const NoTerm<T> term(args, pass, *part.part, unit.residue, unit.sequence, unit.head);
-      TilePairs<T, const NoTerm<T>> pairs(rows, term, term.queries, term.keys, plan.tile, static_cast<T>(args.scale),
-                                          number == 0, number == 0 && reaches_every_key(args, term.part), space);
+      const BackwardRows<T> rows(args, args.q, args.k, shared.delta, unit.sequence, unit.head);
+      Term term(args, pass, *part.part, unit, of_term);
+      TilePairs<T, Term> pairs(rows, term, term.queries, term.keys, plan.tile, static_cast<T>(args.scale), number == 0,
+                               number == 0 && reaches_every_key(args, term.part), space);
       const auto walk_keys = [&](std::int32_t t, bool with_keys) {
         const std::int32_t seen = t > 0 ? term.key_tiles(t - 1).end : 0;
         pairs.walk_keys(t, term.walk_keys(t), seen, with_keys);
@@ -109,40 +118,41 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Traversal 
   }
 }
 
-template <class T>
+template <class T, class Term>
 void backward(const AttentionBackwardArgs& args) {
   const AttentionPlan& plan = *args.plan;
-  T* delta = static_cast<T*>(args.scratch.data());
-  prepare(args, delta);
+  const Shared<T> shared(args);
+  prepare(args, shared.delta);
+  if (shared.by_label != nullptr) std::fill_n(shared.by_label, args.lse.count() * args.labels.count(), T(0));
   for (std::int32_t number = 0;; ++number) {
     std::int64_t classes = 0;
     for (std::int64_t head = 0; head < args.q.size(2); ++head) {
       const NumberedPart part = part_of(plan, head, number);
       if (part.part != nullptr) classes += part.pass->classes;
     }
-    if (classes == 0) return;
+    if (classes == 0) break;
     if (args.q.size(0) * classes >= omp_get_max_threads()) {
-      run_part(args, number, Traversal::whole, delta);
+      run_part<T, Term>(args, number, Traversal::whole, shared);
     } else {
-      run_part(args, number, Traversal::by_query, delta);
-      run_part(args, number, Traversal::by_key, delta);
+      run_part<T, Term>(args, number, Traversal::by_query, shared);
+      run_part<T, Term>(args, number, Traversal::by_key, shared);
     }
   }
+  if (shared.by_label != nullptr) add_table_gradient(args, shared.by_label);
 }
 
 }  // namespace
 
 std::size_t attention_scratch_bytes(const AttentionBackwardArgs& args) {
   std::size_t bytes = 0;
-  with_float_type(args.q.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    bytes = delta_bytes<T>(args) + thread_bytes<T>(args) * static_cast<std::size_t>(omp_get_max_threads());
+  with_term(args, [&]<class T, class Term>(T, std::type_identity<Term>) {
+    bytes = Shared<T>(args).bytes + thread_bytes<T, Term>(args) * static_cast<std::size_t>(omp_get_max_threads());
   });
   return bytes;
 }
 
 void attention_backward(const AttentionBackwardArgs& args, const Launch&) {
-  with_float_type(args.q.dtype(), [&](auto zero) { backward<decltype(zero)>(args); });
+  with_term(args, [&]<class T, class Term>(T, std::type_identity<Term>) { backward<T, Term>(args); });
 }
 
 }  // namespace longstride::kernels::cpu

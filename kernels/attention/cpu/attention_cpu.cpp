@@ -1,19 +1,20 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/cpu/query_tile.h"
-#include "kernels/attention/term/none.h"
+#include "kernels/attention/term/labels_cpu.h"
 
 namespace longstride::kernels::cpu {
 
 namespace {
 
-template <class T>
+template <class T, class Term>
 std::size_t thread_bytes(const AttentionArgs& args) {
   Carver carver(nullptr);
   const ForwardSpace<T> counted(args.plan->tile, args.q, args.v, carver);
+  const typename Term::Space of_term(args.labels, args.plan->tile, carver);
   return carver.used();
 }
 
-template <class T>
+template <class T, class Term>
 void attention_pass(const AttentionArgs& args, std::int32_t number) {
   const AttentionPlan& plan = *args.plan;
   const WorkList work(args.q.size(0), args.q.size(2), [&](std::int64_t head) -> HeadShare {
@@ -24,8 +25,10 @@ void attention_pass(const AttentionArgs& args, std::int32_t number) {
   });
 #pragma omp parallel
   {
-    Carver carver(static_cast<std::byte*>(args.scratch.data()) + omp_get_thread_num() * thread_bytes<T>(args));
+    const std::size_t offset = static_cast<std::size_t>(omp_get_thread_num()) * thread_bytes<T, Term>(args);
+    Carver carver(static_cast<std::byte*>(args.scratch.data()) + offset);
     const ForwardSpace<T> space(plan.tile, args.q, args.v, carver);
+    const typename Term::Space of_term(args.labels, plan.tile, carver);
 #pragma omp for schedule(dynamic, work.chunk())
     for (std::int64_t u = 0; u < work.size(); ++u) {
       const WorkUnit unit = work.at(u);
@@ -36,7 +39,7 @@ void attention_pass(const AttentionArgs& args, std::int32_t number) {
       if (tile.empty()) continue;
       number == 0 ? tile.start() : tile.resume();
       for (const Part& part : plan.parts_of(pass)) {
-        const NoTerm<T> term(args, pass, part, unit.residue, unit.sequence, unit.head);
+        Term term(args, pass, part, unit, of_term);
         tile.attend(term, term.keys, term.walk_keys(unit.tile));
       }
       tile.finish();
@@ -48,15 +51,16 @@ void attention_pass(const AttentionArgs& args, std::int32_t number) {
 
 std::size_t attention_scratch_bytes(const AttentionArgs& args) {
   std::size_t bytes = 0;
-  with_float_type(args.q.dtype(), [&](auto zero) { bytes = thread_bytes<decltype(zero)>(args); });
+  with_term(args, [&]<class T, class Term>(T, std::type_identity<Term>) { bytes = thread_bytes<T, Term>(args); });
   return bytes * static_cast<std::size_t>(omp_get_max_threads());
 }
 
 void attention(const AttentionArgs& args, const Launch&) {
   std::int32_t passes = 0;
   for (const HeadPlan& head : args.plan->heads) passes = std::max(passes, head.passes);
-  for (std::int32_t number = 0; number < passes; ++number)
-    with_float_type(args.q.dtype(), [&](auto zero) { attention_pass<decltype(zero)>(args, number); });
+  with_term(args, [&]<class T, class Term>(T, std::type_identity<Term>) {
+    for (std::int32_t number = 0; number < passes; ++number) attention_pass<T, Term>(args, number);
+  });
 }
 
 }  // namespace longstride::kernels::cpu

@@ -68,7 +68,6 @@ class QueryTile {
   }
 
   bool empty() const { return tile_.rows == 0; }
-  std::int64_t lanes() const { return lanes_; }
 
   void start() const {
     std::fill(space_.top, space_.top + lanes_, none);
@@ -87,7 +86,8 @@ class QueryTile {
   }
 
   template <class Term>
-  void attend(const Term& term, const RowSet& keys, TileWalk walk) const {
+  void attend(Term& term, const RowSet& keys, TileWalk walk) const {
+    if constexpr (Term::given) term.load_queries(rows_.q, space_.q, queries_, tile_, lanes_);
     if (walk.more()) space_.bounds.set(term, queries_, tile_, lanes_);
     for (; walk.more(); walk.advance()) add_keys(term, keys, tile_at(keys, walk.tile(), shape_.keys), walk.full());
   }
@@ -116,7 +116,7 @@ class QueryTile {
       if constexpr (Term::given) term.add_scores(block, keys, space_.s, lanes_);
       if (!full) mask(space_.s, lanes_, block, keys, space_.bounds);
       soften(term, block, keys);
-      if constexpr (Term::given) term.drop(block, keys, space_.s, lanes_);
+      if constexpr (Term::weighs) term.drop(block, keys, space_.s, lanes_);
       multiply<Into::sum, T>({space_.v + row * rows_.v.size, 1, rows_.v.size}, s, lanes_, space_.acc + lane, lanes_,
                              rows_.v.size, lanes, rows);
     });
@@ -146,7 +146,7 @@ class QueryTile {
       for (std::int32_t r = 0; r < block.rows; ++r) {
         const T* weights = term.weights_of(keys.begin + block.first_row + r, x);
         for (std::int64_t i = 0; i < w; ++i) {
-          const T p = exp_of(s[r * lanes_ + i] - top[i]) * (Term::given ? weights[i] : T(1));
+          const T p = exp_of(s[r * lanes_ + i] - top[i]) * (Term::weighs ? weights[i] : T(1));
           s[r * lanes_ + i] = p;
           sum[i] += p;
         }

@@ -127,7 +127,7 @@ class TilePairs {
       space_.delta[r] = rows_.delta[position];
     });
     space_.bounds.set(term_, queries_, query_tile_, lanes_);
-    if constexpr (Term::given) term_.load_queries(rows_.q, queries_, query_tile_, lanes_);
+    if constexpr (Term::given) term_.load_queries(rows_.q, space_.q_t, queries_, query_tile_, lanes_);
     return true;
   }
 
@@ -157,7 +157,7 @@ class TilePairs {
                             space_.ds_t + corner, lanes_, rows, lanes, rows_.v.size);
     if constexpr (Term::given) term_.add_scores(block, key_tile_, space_.p_t, lanes_);
     if (!full) mask(space_.p_t, lanes_, block, key_tile_, space_.bounds);
-    if constexpr (Term::given)
+    if constexpr (Term::weighs)
       return term_.differentiate(block, key_tile_, space_.p_t, space_.ds_t, space_.lse, space_.delta, lanes_);
     constexpr std::int64_t w = lanes_of<T>;
     for (std::int64_t x = lane; x < lane + lanes; x += w) {

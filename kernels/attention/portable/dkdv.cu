@@ -1,7 +1,7 @@
 // dk and dv of a key tile of a part: P^T and dS^T over the query tiles that may attend to it.
 #include "kernels/attention/portable/products.cuh"
 #include "kernels/attention/term/distance_tiles.cuh"
-#include "kernels/attention/term/none.cuh"
+#include "kernels/attention/term/labels.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -22,7 +22,7 @@ using Own = typename TilesOf<Term, T, Key, tile_shape<Term, Key, Value>.queries,
 
 // P and dS of a pair of tiles, where a term asks for scores whose rows are queries.
 template <class Term>
-constexpr int pair_elements = Term::given ? 2 * 64 * 64 : 0;
+constexpr int pair_elements = Term::weighs ? 2 * 64 * 64 : 0;
 
 template <class Term, class T, int Key, int Value>
 constexpr std::size_t shared_bytes() {
@@ -111,7 +111,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
     const std::int32_t position = valid ? query_positions.at(first + x) : 0;
     copy_async_4(&scalars[stage].lse[x], call.lse + row + position, valid);
     copy_async_4(&scalars[stage].delta[x], call.delta + row + position, valid);
-    if (tiles.full()) return;
+    if (tiles.full() && !own.reads_ends()) return;
     const Interval in = valid ? seen.interval(position) : Interval{};
     scalars[stage].low[x] = in.begin;
     scalars[stage].high[x] = in.end;
@@ -135,7 +135,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
     __syncthreads();
     if (tiles.more()) load_queries(stage ^ 1);
     copies_commit();
-    if constexpr (Term::given) {
+    if constexpr (Term::weighs) {
       // A warp has sixteen queries' scores, but gradients of sixteen keys: P and dS pass through shared memory.
       const QueryScalars<tile.queries>& query = scalars[stage];
       float lse[2], delta[2];
@@ -162,6 +162,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
     } else {
       float s[tile.queries / 8][4], dp[tile.queries / 8][4];
       multiply_transposed<T, tile.queries>(s, k, warp_row, q_of(stage));
+      if constexpr (Term::given) own.add_transposed(s, begin + warp_row, first, scalars[stage].high);
       multiply_transposed<T, tile.queries>(dp, v, warp_row, dout_of(stage));
       to_score_gradients<tile.queries>(s, dp, scale, scalars[stage], masked, begin + warp_row);
       multiply_probabilities<T, tile.queries>(dv, s, dout_of(stage));
@@ -191,7 +192,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
 
 template <class T, class Term>
 void launch_dkdv(const typename Term::Call& call, const Launch& launch) {
-  with_head_sizes(call.key_size, call.value_size, [&](auto sizes) {
+  with_head_sizes<Term::few_sizes>(call.key_size, call.value_size, [&](auto sizes) {
     constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
     constexpr std::size_t bytes = shared_bytes<Term, T, key, value>();
     allow_shared(dkdv_kernel<Term, T, key, value>, bytes);
@@ -209,6 +210,10 @@ void dkdv(const PlanCall& call, const Launch& launch) {
 template <class T>
 void dkdv(const distance::PortableCall& call, const Launch& launch) {
   launch_dkdv<T, DistanceTerm>(call, launch);
+}
+template <class T>
+void dkdv(const LabelsCall& call, const Launch& launch) {
+  launch_dkdv<T, LabelsTerm>(call, launch);
 }
 LONGSTRIDE_FOR_TERMS(dkdv)
 

@@ -1,7 +1,7 @@
 // dq of a query tile: recomputes P and dS = P (dO V^T - D) over the key tiles of all parts of a pass.
 #include "kernels/attention/portable/products.cuh"
 #include "kernels/attention/term/distance_tiles.cuh"
-#include "kernels/attention/term/none.cuh"
+#include "kernels/attention/term/labels.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -39,7 +39,7 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
   const Term term(call, Side::queries, tile_shape.queries);
   const std::int32_t begin = term.unit.tile * tile_shape.queries;
   if (begin < 0 || begin >= term.queries.length) {
-    if constexpr (Term::given) term.clear_sums();
+    if constexpr (Term::weighs) term.clear_sums();
     return;
   }
   const EntryPositions queries(term.queries);
@@ -81,7 +81,7 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
     lse[upper] = call.lse[row + position] * log2_e;
     delta[upper] = call.delta[row + position];
   }
-  float acc[Key / 8][4] = {}, of_term[Term::given ? Key / 8 : 1][4] = {}, span = 0;
+  float acc[Key / 8][4] = {}, of_term[Term::weighs ? Key / 8 : 1][4] = {}, span = 0;
   TwoIntervals intervals{};
   std::int32_t part = -1;
   const float scale = call.scale * log2_e;
@@ -98,19 +98,28 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
     }
     float s[1][tile_shape.keys / 8][4], dp[tile_shape.keys / 8][4];
     multiply_strips<T, tile_shape.keys>(s, q, warp_row, k_of(stage));
-    if constexpr (Term::given) own.add_scores(s, 0, warp_row, begin, now.begin);
+    if constexpr (Term::weighs)
+      own.add_scores(s, 0, warp_row, begin, now.begin);
+    else if constexpr (Term::given)
+      own.add_scores(s[0], now, begin + warp_row, intervals);
     multiply_transposed<T, tile_shape.keys>(dp, dout, warp_row, v_of(stage));
-    if constexpr (Term::given)
+    if constexpr (Term::weighs)
       span += own.to_gradients(s[0], dp, lse, delta, now.masked, intervals, warp_row, begin, now.begin);
     else
       to_score_gradients(s[0], dp, scale, lse, delta, now.masked, intervals, now.begin);
     multiply_probabilities<T, tile_shape.keys>(acc, dp, k_of(stage));
-    if constexpr (Term::given) own.add_gradients(of_term, dp, begin, now.begin);
+    if constexpr (Term::weighs)
+      own.add_gradients(of_term, dp, begin, now.begin);
+    else if constexpr (Term::given)
+      own.add_gradients(dp, now, begin + warp_row, intervals);
   }
 
   copies_wait<0>();
   __syncthreads();  // the stages are free: results are stored through them
-  if constexpr (Term::given) own.finish(acc, of_term, span);
+  if constexpr (Term::weighs)
+    own.finish(acc, of_term, span);
+  else if constexpr (Term::given)
+    own.finish(acc, begin + warp_row);
   const HeadRows<T> dq_rows(call.dq, term.unit);
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {
@@ -129,7 +138,7 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
 
 template <class T, class Term>
 void launch_dq(const typename Term::Call& call, const Launch& launch) {
-  with_head_sizes(call.key_size, call.value_size, [&](auto sizes) {
+  with_head_sizes<Term::few_sizes>(call.key_size, call.value_size, [&](auto sizes) {
     constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
     constexpr std::size_t bytes = shared_bytes<Term, T, key, value>();
     allow_shared(dq_kernel<Term, T, key, value>, bytes);
@@ -147,6 +156,10 @@ void dq(const PlanCall& call, const Launch& launch) {
 template <class T>
 void dq(const distance::PortableCall& call, const Launch& launch) {
   launch_dq<T, DistanceTerm>(call, launch);
+}
+template <class T>
+void dq(const LabelsCall& call, const Launch& launch) {
+  launch_dq<T, LabelsTerm>(call, launch);
 }
 LONGSTRIDE_FOR_TERMS(dq)
 

@@ -1,7 +1,7 @@
 // o and lse of a query tile: an online softmax over the key tiles of all parts of a pass.
 #include "kernels/attention/portable/products.cuh"
 #include "kernels/attention/term/distance_tiles.cuh"
-#include "kernels/attention/term/none.cuh"
+#include "kernels/attention/term/labels.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -132,7 +132,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
         intervals[u] = intervals_of(term.seen(part), term.queries, begin + warp_row + 16 * u);
     }
     float s[strips][tile.keys / 8][4];
-    if constexpr (Term::given) {
+    if constexpr (Term::weighs) {
       const auto pairs = own.pairs(begin, now.begin);
       if (own.unseen(pairs, warp_row)) continue;
       multiply_strips<T, tile.keys>(s, q, warp_row, k_of(stage));
@@ -148,6 +148,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
       multiply_strips<T, tile.keys>(s, q, warp_row, k_of(stage));
 #pragma unroll
       for (int u = 0; u < strips; ++u) {
+        if constexpr (Term::given) own.add_scores(s[u], now, begin + warp_row + 16 * u, intervals[u]);
         scale_scores(s[u], scale, now.masked, intervals[u], now.begin);
         softmax[u].add(s[u], acc[u], [](int, int) { return 1.0f; });
       }
@@ -181,7 +182,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
 
 template <class T, class Term>
 void launch_forward(const typename Term::Call& call, const Launch& launch) {
-  with_head_sizes(call.key_size, call.value_size, [&](auto sizes) {
+  with_head_sizes<Term::few_sizes>(call.key_size, call.value_size, [&](auto sizes) {
     constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
     constexpr std::size_t bytes = shared_bytes<Term, T, key, value>();
     allow_shared(forward_kernel<Term, T, key, value>, bytes);
@@ -199,6 +200,10 @@ void forward(const PlanCall& call, const Launch& launch) {
 template <class T>
 void forward(const distance::PortableCall& call, const Launch& launch) {
   launch_forward<T, DistanceTerm>(call, launch);
+}
+template <class T>
+void forward(const LabelsCall& call, const Launch& launch) {
+  launch_forward<T, LabelsTerm>(call, launch);
 }
 LONGSTRIDE_FOR_TERMS(forward)
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/choice.h"
 #include "kernels/attention/pattern/block_lists.h"
 #include "kernels/attention/pattern/row_bounds.h"
 
@@ -57,6 +58,14 @@ struct Call {
 struct PlanCall : Call {
   PassGroup group;
 };
+struct LabelsCall : PlanCall {
+  LabelRule rule;  // the first sequence's
+  std::int32_t count = 0;
+  const void* table = nullptr;
+  std::int64_t table_label = 0, table_head = 0;  // strides in elements
+  const float* products = nullptr;               // (rows of lse, labels): queries times the table
+  float* sums = nullptr;                         // likewise: gradients of a launch's scores, by label
+};
 
 // One launch each. T is __nv_bfloat16, __half or float.
 template <class T>
@@ -65,9 +74,22 @@ template <class T>
 void dq(const PlanCall&, const Launch&);
 template <class T>
 void dkdv(const PlanCall&, const Launch&);
+template <class T>
+void forward(const LabelsCall&, const Launch&);
+template <class T>
+void dq(const LabelsCall&, const Launch&);  // adds to the call's sums
+template <class T>
+void dkdv(const LabelsCall&, const Launch&);
+
+template <class T>
+void label_products(const LabelsCall&, float* products, const Launch&);
+// dtable += scale times the sums' products with q, by partial sums of chunks of rows.
+template <class T>
+void add_table_gradient(const LabelsCall&, float* partials, float* dtable, const Launch&);
 
 void attention(const AttentionArgs&, const Launch&);
-// delta as in sm90/attention_sm90.h; rows of dk and dv that are not keys of any part are already zero.
-void attention_backward(const AttentionBackwardArgs&, const float* delta, const Launch&);
+// delta as in sm90/attention_sm90.h; rows of dk and dv that are not keys of any part are already zero. by_label: the
+// choice's scratch of sums.
+void attention_backward(const AttentionBackwardArgs&, const float* delta, float* by_label, const Launch&);
 
 }  // namespace longstride::kernels::cuda::portable

@@ -4,10 +4,12 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include "kernels/attention/delta.h"
 #include "kernels/attention/joined_part.h"
 #include "kernels/attention/portable/portable.h"
+#include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -30,14 +32,15 @@ HeadLaunch numbered_pass(const AttentionPlan& plan, std::int64_t head, std::int3
   return {&pass, pass.first_part, pass.parts, number > 0};
 }
 
-// The number-th part of a head, counted over its passes.
-HeadLaunch numbered_part(const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
+// The number-th part of a head, counted over its passes. joins: it may share keys with the first part.
+HeadLaunch numbered_part(const AttentionPlan& plan, std::int64_t head, std::int32_t number, bool joins) {
   const auto passes = plan.passes_of(head);
   for (const Pass& pass : passes) {
     if (number < pass.parts) {
       const auto parts = plan.parts_of(pass);
       const bool first_pass = &pass == passes.data();
-      const bool joined = first_pass && number > 0 && continues(parts[static_cast<std::size_t>(number)], parts[0]);
+      const bool joined =
+          joins && first_pass && number > 0 && continues(parts[static_cast<std::size_t>(number)], parts[0]);
       return {&pass, pass.first_part + number, 1, !joined && (number > 0 || !first_pass), joined};
     }
     number -= pass.parts;
@@ -111,26 +114,66 @@ PlanCall call_of(const Args& args, std::initializer_list<const Tensor*> matrices
   return call;
 }
 
+// f(the call), with its labels, if it has some. scratch: of the choice.
+template <class T, class Args, class F>
+void with_labels(const Args& args, const PlanCall& without, float* scratch, const Launch& launch, F&& f) {
+  if (!args.labels.given()) return f(PlanCall(without));
+  const Tensor& table = args.labels.table;
+  LabelsCall call;
+  static_cast<PlanCall&>(call) = without;
+  call.rule = LabelRule(args.labels, 0);
+  call.count = static_cast<std::int32_t>(args.labels.count());
+  call.table = table.data();
+  call.table_label = table.stride(0);
+  call.table_head = table.size(1) > 1 ? table.stride(1) : 0;
+  call.products = scratch;
+  call.sums = scratch + args.lse.count() * args.labels.count();
+  label_products<T>(call, scratch, launch);
+  f(call);
+}
+
+template <class T, class Call>
+void launch_dq(const AttentionBackwardArgs& args, const Call& call, const Launch& launch) {
+  if constexpr (std::is_same_v<Call, LabelsCall>) {
+    const std::int64_t count = args.lse.count() * args.labels.count();
+    check(cudaMemsetAsync(call.sums, 0, static_cast<std::size_t>(count) * sizeof(float), stream_of(launch)),
+          "cudaMemsetAsync");
+    dq<T>(call, launch);
+    if (args.dtable.given()) add_table_gradient<T>(call, call.sums + count, args.dtable.as<float>(), launch);
+  } else {
+    dq<T>(call, launch);
+  }
+}
+
 }  // namespace
 
 void attention(const AttentionArgs& args, const Launch& launch) {
-  PlanCall call = call_of(args, {&args.q, &args.k, &args.v, &args.o});
+  const PlanCall without = call_of(args, {&args.q, &args.k, &args.v, &args.o});
   with_gpu_type(args.q.dtype(), [&](auto zero) {
-    each_group(*args.plan, call, numbered_pass, [&] { forward<decltype(zero)>(call, launch); });
+    with_labels<decltype(zero)>(args, without, args.scratch.as<float>(), launch, [&](auto call) {
+      each_group(*args.plan, call, numbered_pass, [&] { forward<decltype(zero)>(call, launch); });
+    });
   });
 }
 
-void attention_backward(const AttentionBackwardArgs& args, const float* delta, const Launch& launch) {
-  PlanCall call = call_of(args, {&args.q, &args.k, &args.v, &args.dout, &args.dq, &args.dk, &args.dv});
-  call.dout = HeadMatrix(args.dout);
-  call.dq = HeadMatrix(args.dq);
-  call.dk = HeadMatrix(args.dk);
-  call.dv = HeadMatrix(args.dv);
-  call.delta = delta;
+void attention_backward(const AttentionBackwardArgs& args, const float* delta, float* by_label, const Launch& launch) {
+  PlanCall without = call_of(args, {&args.q, &args.k, &args.v, &args.dout, &args.dq, &args.dk, &args.dv});
+  without.dout = HeadMatrix(args.dout);
+  without.dq = HeadMatrix(args.dq);
+  without.dk = HeadMatrix(args.dk);
+  without.dv = HeadMatrix(args.dv);
+  without.delta = delta;
+  // Places from the end of a part's interval are not those of one that is joined with another part's.
+  const auto part = [&](const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
+    return numbered_part(plan, head, number, !args.labels.from_end);
+  };
   with_gpu_type(args.q.dtype(), [&](auto zero) {
-    each_group(*args.plan, call, numbered_pass, [&] { dq<decltype(zero)>(call, launch); });
-    call.lists = ListsView::of_keys(args.lists);
-    each_group(*args.plan, call, numbered_part, [&] { dkdv<decltype(zero)>(call, launch); });
+    using T = decltype(zero);
+    with_labels<T>(args, without, by_label, launch, [&](auto call) {
+      each_group(*args.plan, call, numbered_pass, [&] { launch_dq<T>(args, call, launch); });
+      call.lists = ListsView::of_keys(args.lists);
+      each_group(*args.plan, call, part, [&] { dkdv<T>(call, launch); });
+    });
   });
 }
 

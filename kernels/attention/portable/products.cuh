@@ -196,21 +196,20 @@ __device__ inline TwoIntervals intervals_of(const Seen& seen, const RowSet& quer
   return out;
 }
 
-// Calls f(Rounded sizes) with the smallest of the few tile sizes that hold a head.
+// Calls f(Rounded sizes) with the smallest of the few tile sizes that hold a head. FewSizes: those of equal keys and
+// values from 64 on.
 template <int Key, int Value>
 struct HeadSizes {
   static constexpr int key = Key, value = Value;
 };
-template <class F>
+template <bool FewSizes = false, class F>
 void with_head_sizes(std::int32_t key_size, std::int32_t value_size, F&& f) {
-  if (key_size <= 32 && value_size <= 32)
-    f(HeadSizes<32, 32>{});
-  else if (key_size <= 64 && value_size <= 64)
-    f(HeadSizes<64, 64>{});
-  else if (key_size <= 64)
-    f(HeadSizes<64, 128>{});
-  else
-    f(HeadSizes<128, 128>{});
+  if constexpr (!FewSizes) {
+    if (key_size <= 32 && value_size <= 32) return f(HeadSizes<32, 32>{});
+    if (key_size <= 64 && value_size > 64) return f(HeadSizes<64, 128>{});
+  }
+  if (key_size <= 64 && value_size <= 64) return f(HeadSizes<64, 64>{});
+  f(HeadSizes<128, 128>{});
 }
 
 // Instantiates a launch for every type and term.
@@ -218,6 +217,8 @@ void with_head_sizes(std::int32_t key_size, std::int32_t value_size, F&& f) {
   template void name<__nv_bfloat16>(const PlanCall&, const Launch&);               \
   template void name<__half>(const PlanCall&, const Launch&);                      \
   template void name<__nv_bfloat16>(const distance::PortableCall&, const Launch&); \
-  template void name<__half>(const distance::PortableCall&, const Launch&);
+  template void name<__half>(const distance::PortableCall&, const Launch&);        \
+  template void name<__nv_bfloat16>(const LabelsCall&, const Launch&);             \
+  template void name<__half>(const LabelsCall&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::portable

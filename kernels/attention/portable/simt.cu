@@ -4,7 +4,7 @@
 // scores, which pass through shared memory, a lane has every 32nd column of the rows' size. What a term adds to a pair
 // is read from global memory.
 #include "kernels/attention/term/distance_pairs.cuh"
-#include "kernels/attention/term/none.cuh"
+#include "kernels/attention/term/labels_pairs.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -164,16 +164,14 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
       const std::int32_t query = begin + first_row_of() + r, key = now.begin + lane_of();
       const bool allowed = holds(own, r, key);
       float score = allowed ? s[r] * call.scale : -INFINITY, weight = 1;
-      if constexpr (Term::given) {
-        score += allowed ? pairs.score(query, key) * call.scale : 0.0f;
-        weight = allowed ? pairs.weight(query, key) : 0.0f;
-      }
+      if constexpr (Term::given) score += allowed ? pairs.score(query, key, now.part) * call.scale : 0.0f;
+      if constexpr (Term::weighs) weight = allowed ? pairs.weight(query, key) : 0.0f;
       const float largest = fmaxf(top[r], warp_max(score)), base = largest == -INFINITY ? 0.0f : largest;
       const float shrink = expf(top[r] - base);
       top[r] = largest;
       s[r] = weight * expf(score - base);
       sum[r] = sum[r] * shrink + warp_sum(s[r]);
-      if constexpr (Term::given) s[r] *= pairs.keep(query, key);
+      if constexpr (Term::weighs) s[r] *= pairs.keep(query, key);
 #pragma unroll
       for (int x = 0; x < plain_vectors; ++x) acc[r][x] *= shrink;
     }
@@ -198,7 +196,7 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
   const WorkUnit& unit = term.unit;
   const std::int32_t begin = unit.tile * rows;
   if (begin < 0 || begin >= term.queries.length) {
-    if constexpr (Term::given) term.clear_sums();
+    if constexpr (Term::weighs) term.clear_sums();
     return;
   }
   const EntryPositions queries(term.queries);
@@ -223,7 +221,7 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
     delta[r] = valid ? call.delta[at] : 0.0f;
   }
   Accumulator acc = {};
-  float by_term[Term::given ? warp_rows : 1][plain_vectors] = {}, span = 0;
+  float by_term[Term::weighs ? warp_rows : 1][plain_vectors] = {}, span = 0;
   for (; tiles.more(); tiles.advance()) {
     const Step now = tiles.step();
     const auto seen = term.seen(now.part);
@@ -240,31 +238,35 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
     for (int r = 0; r < warp_rows; ++r) {
       const std::int32_t query = begin + first_row_of() + r, key = now.begin + lane_of();
       const bool allowed = holds(own, r, key);
-      if constexpr (Term::given) {
+      if constexpr (Term::weighs) {
         const float weight = allowed ? pairs.weight(query, key) : 0.0f;
         float along = 0;
         if (weight > 0) {
-          s[r] += pairs.score(query, key);
+          s[r] += pairs.score(query, key, now.part);
           along = expf(s[r] * call.scale - lse[r]) * (dp[r] * pairs.keep(query, key) - delta[r]);
         }
         if (weight < 1) span += along;
         s[r] = weight * along;
       } else {
+        if constexpr (Term::given) s[r] += allowed ? pairs.score(query, key, now.part) : 0.0f;
         s[r] = allowed ? expf(s[r] * call.scale - lse[r]) * (dp[r] - delta[r]) : 0.0f;
+        if constexpr (Term::given) pairs.add_gradients(s[r], query, key, now.part);
       }
     }
     spread(p, s);
     add_product(acc, p, k, call.key_size);
-    if constexpr (Term::given) {
+    if constexpr (Term::weighs) {
       for (int c = 0; c < rows; ++c)
 #pragma unroll
         for (int r = 0; r < warp_rows; ++r)
           pairs.add_gradient(by_term[r], p[r * rows + c], begin + first_row_of() + r, now.begin + c);
     }
   }
-  if constexpr (Term::given) {
+  if constexpr (Term::weighs) {
     __syncthreads();  // the tiles are free
     pairs.finish(acc, by_term, span, k.data);
+  } else if constexpr (Term::given) {
+    pairs.finish(acc, begin + first_row_of());
   }
   store_rows(acc, HeadRows<float>(call.dq, unit), call.key_size, queries, begin, call.scale, term.adds());
 }
@@ -312,13 +314,14 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
     for (int r = 0; r < warp_rows; ++r) {
       const std::int32_t key = begin + first_row_of() + r;
       const bool allowed = key >= in.begin && key < in.end;
-      if constexpr (Term::given) {
+      if constexpr (Term::weighs) {
         const float weight = allowed ? pairs.weight(entry, key) : 0.0f, keep = pairs.keep(entry, key);
-        const float score = weight > 0 ? s[r] + pairs.score(entry, key) : 0.0f;
+        const float score = weight > 0 ? s[r] + pairs.score(entry, key, 0) : 0.0f;
         const float weighted = weight > 0 ? weight * expf(score * call.scale - lse) : 0.0f;
         s[r] = weighted * keep;
         dp[r] = weighted * (dp[r] * keep - delta);
       } else {
+        if constexpr (Term::given) s[r] += allowed ? pairs.score(entry, key, 0) : 0.0f;
         s[r] = allowed ? expf(s[r] * call.scale - lse) : 0.0f;
         dp[r] = s[r] * (dp[r] - delta);
       }
@@ -367,6 +370,10 @@ void run_dkdv(const typename Term::Call& call, const Launch& launch) {
   template <>                                                                                     \
   void name<float>(const distance::PortableCall& call, const Launch& launch) {                    \
     run_##name<DistanceTerm>(call, launch);                                                       \
+  }                                                                                               \
+  template <>                                                                                     \
+  void name<float>(const LabelsCall& call, const Launch& launch) {                                \
+    run_##name<LabelsTerm>(call, launch);                                                         \
   }
 LONGSTRIDE_FOR_F32(forward)
 LONGSTRIDE_FOR_F32(dq)

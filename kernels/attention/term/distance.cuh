@@ -11,7 +11,7 @@ using distance::Head;
 
 struct DistanceTerm {
   using Call = distance::PortableCall;
-  static constexpr bool given = true;
+  static constexpr bool given = true, weighs = true, few_sizes = false;
   // Strips share what they read from shared memory, which limits the forward kernel, but there are registers for two
   // only with small heads.
   static constexpr int strips(int key, int value) { return key + value <= 128 ? 2 : 1; }

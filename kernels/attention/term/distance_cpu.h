@@ -58,7 +58,7 @@ struct DistanceSums {
 template <class T>
 class DistanceTerm {
  public:
-  static constexpr bool given = true;
+  static constexpr bool given = true, weighs = true;
 
   // sums: where gradients of parameters are added; null in forward.
   DistanceTerm(const DistanceScores& s, std::int64_t sequence, std::int64_t head, const DistanceSpace<T>& space,
@@ -127,7 +127,7 @@ class DistanceTerm {
     return space_.weights + space_.shift + first_ + lane - key;
   }
 
-  void load_queries(const HeadRows<const T>& q, const RowSet& queries, Tile tile, std::int64_t lanes) {
+  void load_queries(const HeadRows<const T>& q, const T*, const RowSet& queries, Tile tile, std::int64_t lanes) {
     tile_ = tile;
     first_ = class_.first_query + tile.begin;
     const Interval first = interval(queries.position(tile.begin)),

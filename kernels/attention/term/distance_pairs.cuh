@@ -12,7 +12,7 @@ class PairsOf<DistanceTerm> {
   __device__ explicit PairsOf(const DistanceTerm& term) : term_(term), step_now_(of().kept.step_word()) {}
 
   // (q + v) T^T, without the scale.
-  __device__ float score(std::int32_t query, std::int32_t key) const {
+  __device__ float score(std::int32_t query, std::int32_t key, std::int32_t) const {
     if (of().table == nullptr) return 0;
     const float *q = position(query), *t = table_row(query, key);
     float sum = 0;

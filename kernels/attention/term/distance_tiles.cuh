@@ -36,6 +36,7 @@ class DistanceTiles {
   __device__ distance::EntryPairs pairs(std::int32_t queries, std::int32_t keys) const {
     return {term_.head, term_.in.first_query + queries, keys, Queries};
   }
+  __device__ bool reads_ends() const { return false; }
   // True if no query of the warp whose first row is `row` sees a key of the tile.
   __device__ bool unseen(const distance::EntryPairs& pairs, int row) const {
     const std::int32_t farthest = pairs.base + row + strips * distance::warp_rows - 1,

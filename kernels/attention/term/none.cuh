@@ -10,8 +10,9 @@ namespace longstride::kernels::cuda::portable {
 // have the most keys at the end of a sequence, causal keys the most rows at its beginning.
 struct NoTerm {
   using Call = PlanCall;
-  static constexpr bool given = false;
-  static constexpr int strips(int, int) { return 1; }  // 16 queries of a warp each, by the sizes of keys and values
+  static constexpr bool given = false, weighs = false;  // it adds to scores; their exponentials have weights
+  static constexpr bool few_sizes = false;              // kernels are made for few sizes of heads
+  static constexpr int strips(int, int) { return 1; }   // 16 queries of a warp each, by the sizes of keys and values
   // Both gradients and both score tiles are in registers, so with 128 and 128 columns there is room for half a tile of
   // queries.
   static constexpr int queries_of_keys(int key, int value) { return key + value > 192 ? 32 : 64; }
@@ -78,6 +79,7 @@ struct NoTiles {
   __device__ NoTiles(const NoTerm&, void*) {}
   __device__ void load_queries(std::int32_t, int) const {}
   __device__ void load_piece(std::int32_t, std::int32_t, int) const {}
+  __device__ bool reads_ends() const { return false; }  // also where no pair is masked
 };
 template <class T, int Key, int Queries, int Stages, bool Skew>
 struct TilesOf<NoTerm, T, Key, Queries, Stages, Skew> {

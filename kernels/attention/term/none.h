@@ -2,15 +2,22 @@
 // adds to a score and by what it weights its exponential, what it takes from the score's gradient, and its own
 // gradients.
 #pragma once
+#include "kernels/attention/cpu/tiles.h"
 #include "kernels/attention/pattern/block_lists.h"
 #include "kernels/attention/pattern/row_bounds.h"
+#include "kernels/attention/term/labels.h"
 
-namespace longstride::kernels {
+namespace longstride::kernels::cpu {
 
 // One class of one part of a pass, clamped by the bounds, of listed blocks.
 template <class T>
 struct NoTerm {
-  static constexpr bool given = false;  // the loops leave out what a term does
+  static constexpr bool given = false;   // the loops leave out what a term does
+  static constexpr bool weighs = false;  // exponentials have no weights, and no probability is dropped
+  struct Space {
+    Space() = default;
+    Space(const Labels&, TileShape, Carver&) {}
+  };
   const AttentionPlan& plan;
   const Pass& pass;
   const Part& part;
@@ -19,16 +26,15 @@ struct NoTerm {
   ListsOfHead listed_keys, listed_queries;
 
   template <class Args>
-  NoTerm(const Args& args, const Pass& in, const Part& one, std::int32_t residue, std::int64_t sequence,
-         std::int64_t head)
+  NoTerm(const Args& args, const Pass& in, const Part& one, const WorkUnit& unit, const Space&)
       : plan(*args.plan),
         pass(in),
         part(one),
-        queries(rows_within(in.queries, residue, plan.queries)),
-        keys(rows_within(one.keys, residue, plan.n)),
-        bounds(bounds_of(args.bounds, sequence, head)),
-        listed_keys(ListsView::of_queries(args.lists).of(sequence, head)),
-        listed_queries(ListsView::of_keys(args.lists).of(sequence, head)) {}
+        queries(rows_within(in.queries, unit.residue, plan.queries)),
+        keys(rows_within(one.keys, unit.residue, plan.n)),
+        bounds(bounds_of(args.bounds, unit.sequence, unit.head)),
+        listed_keys(ListsView::of_queries(args.lists).of(unit.sequence, unit.head)),
+        listed_queries(ListsView::of_keys(args.lists).of(unit.sequence, unit.head)) {}
 
   Interval interval(std::int32_t position) const { return bounds.clamp(part.interval(keys, position), keys, position); }
   // Classes share their tiles, but for bounds, which differ from position to position.
@@ -49,4 +55,4 @@ struct NoTerm {
   const T* content_bias() const { return nullptr; }
 };
 
-}  // namespace longstride::kernels
+}  // namespace longstride::kernels::cpu

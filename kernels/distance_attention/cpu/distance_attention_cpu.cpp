@@ -33,7 +33,6 @@ struct ForwardThread {
       for (std::int32_t t = 0; t < tiles_of(queries, shape.queries); ++t) {
         const QueryTile<T> tile(rows, queries, t, shape, static_cast<T>(s.scale), of_pairs.content_bias(), tiles);
         tile.start();
-        of_pairs.load_queries(rows.q, queries, tile_at(queries, t, shape.queries), tile.lanes());
         tile.attend(of_pairs, of_pairs.keys(), of_pairs.walk_keys(t, shape));
         tile.finish();
       }

@@ -10,6 +10,7 @@ import sys
 # name -> the module that has it
 _where = {
     "BlockLists": ".bounds",
+    "Labels": ".labels",
     "Pattern": ".pattern",
     "UserError": ".model.keys",
     "attention": ".attention_op",

@@ -1,4 +1,4 @@
-"""Attention as operators of PyTorch: longstride::attention and, with bounds, lists or a sink,
+"""Attention as operators of PyTorch: longstride::attention and, with bounds, lists, a sink or labels,
 longstride::bounded_attention, each with its backward.
 
 They are registered by torch.library, with rules for fake tensors and autograd, so that torch.compile, CUDA graphs and
@@ -15,12 +15,13 @@ from torch.nn import Parameter
 
 from . import attention_run, bounded_run
 from .bounds import BlockLists, document_bounds, lists_of
+from .labels import Labels
 from .pattern import Pattern
 
 _operators = torch.library.Library("longstride", "DEF")
 
 
-def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, lists=None, sink=None):
+def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, lists=None, sink=None, labels=None):
     """softmax(scale q k^T) v over the pairs that the pattern allows.
 
     q and k are (batch, heads, n, key size), v and the result (batch, heads, n, value size), as in
@@ -34,8 +35,8 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, lists=N
     tensors (batch or 1, heads or 1, rows of q): a query sees keys from begin to end - 1. Both are from 0 to n and never
     fall along a row. `lists` are BlockLists, or a BlockMask of FlexAttention, of which lists_of makes them: next to a
     pattern of one dense part, a query sees keys of the blocks that its own block lists. Numbers on a GPU are not
-    checked. `sink`, (heads,) and finite, is a logit that only adds to the
-    softmax's denominator, with a gradient.
+    checked. `sink`, (heads,) and finite, is a logit that only adds to the softmax's denominator, with a gradient.
+    `labels` are Labels.
     """
     if not isinstance(pattern, Pattern):
         raise ValueError(f"pattern is {pattern!r}, but must be a longstride.Pattern")
@@ -46,8 +47,9 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, lists=N
         scale = 0.0  # the library's default
     else:
         scale = _checked_scale(scale)
-    if groups is not None or bounds is not None or lists is not None or sink is not None:
-        return _bounded_attention(q, k, v, pattern.text, scale, groups, bounds, lists, sink)
+    if groups is not None or bounds is not None or lists is not None or sink is not None \
+            or labels is not None:
+        return _bounded_attention(q, k, v, pattern.text, scale, groups, bounds, lists, sink, labels)
     if _needs_no_operator(q, k, v):
         try:
             if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
@@ -60,7 +62,7 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, lists=N
     return torch.ops.longstride.attention(q, k, v, pattern.text, scale)[0]
 
 
-def _bounded_attention(q, k, v, text, scale, groups, bounds, lists, sink):
+def _bounded_attention(q, k, v, text, scale, groups, bounds, lists, sink, labels):
     _refuse_other_layouts(q=q, k=k, v=v)
     attention_run.check(*attention_run.properties(q, k, v))
     block, key_begin, keys, bounds = _listed(lists, groups, bounds)
@@ -76,8 +78,14 @@ def _bounded_attention(q, k, v, text, scale, groups, bounds, lists, sink):
             kind = sink.dtype if isinstance(sink, Tensor) else type(sink).__name__
             raise ValueError(f"sink is {kind}, but must be a tensor of a logit per head")
         sink = sink.to(attention_run.lse_dtype(q.dtype))
+    table = query_groups = key_groups = None
+    if labels is not None:
+        if not isinstance(labels, Labels):
+            raise ValueError(f"labels is {type(labels).__name__}, but must be longstride.Labels")
+        (table, query_groups, key_groups), text = labels.tensors(), labels.added_to(text)
     return call(torch.ops.longstride.bounded_attention, _eager_bounded, bounded_run.forward,
-                dict(q=q, k=k, v=v, sink=sink, begin=begin, end=end, key_begin=key_begin, keys=keys), (text, scale))
+                dict(q=q, k=k, v=v, sink=sink, table=table, begin=begin, end=end, key_begin=key_begin, keys=keys,
+                     query_groups=query_groups, key_groups=key_groups), (text, scale))
 
 
 def _listed(lists, groups, bounds):
@@ -314,5 +322,6 @@ def define(name, inputs, constant, run):
 
 
 _eager_attention = define("attention", "Tensor q, Tensor k, Tensor v", "pattern", attention_run)
-_eager_bounded = define("bounded_attention", "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? begin, Tensor? end, "
-                        "Tensor? key_begin, Tensor? keys", "pattern", bounded_run)
+_eager_bounded = define("bounded_attention", "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? table, Tensor? begin, "
+                        "Tensor? end, Tensor? key_begin, Tensor? keys, Tensor? query_groups, Tensor? key_groups",
+                        "pattern", bounded_run)

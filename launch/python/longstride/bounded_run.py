@@ -1,5 +1,5 @@
-"""Attention within bounds, of listed blocks and with a sink, of tensors by the library, on the CPU or on the current stream of a GPU; no
-gradients."""
+"""Attention within bounds, of listed blocks, with a sink and with labels, of tensors by the library, on the CPU or on the
+current stream of a GPU; no gradients."""
 import functools
 import json
 
@@ -9,19 +9,26 @@ from . import attention_run, library
 from .attention_run import _dense_rows, _on_cpu, _on_cuda, _scratch, check_backward, lse_dtype, rows
 from .distance_run import in_their_types, properties  # noqa: F401: of the operator
 
-GRADIENTS = 4  # of q, k, v and the sink
+GRADIENTS = 5  # of q, k, v, the sink and the table of labels
 # Tensors that a call may leave out, but for one of begin and end, or of key_begin and keys.
-NAMES = ("sink", "begin", "end", "key_begin", "keys")
+NAMES = ("sink", "table", "begin", "end", "key_begin", "keys", "query_groups", "key_groups")
 
 
-def check(q, k, v, sink, begin, end, key_begin, keys):
+def check(q, k, v, sink, table, begin, end, key_begin, keys, query_groups, key_groups):
     """Properties of tensors, of which those of NAMES may be None."""
     attention_run.check(*(x[at] for at in range(3) for x in (q, k, v)))
-    (batch, heads, queries, _), dtype, device = q
-    given = [(name, x) for name, x in zip(NAMES, (sink, begin, end)) if x is not None]
-    for name, (shape, found, on) in given:
-        allowed = [(heads,)] if name == "sink" else [(batch, 1, queries), (batch, heads, queries)]
-        wanted = lse_dtype(dtype) if name == "sink" else torch.int32
+    (batch, heads, queries, size), dtype, device = q
+    rows_of_table = () if table is None else tuple(table[0][:1])
+    of_bounds = [(batch, 1, queries), (batch, heads, queries)]
+    rules = (([(heads,)], lse_dtype(dtype)),
+             ([(*rows_of_table, size), (*rows_of_table, heads, size)], dtype),
+             (of_bounds, torch.int32), (of_bounds, torch.int32),
+             ([(batch, queries)], torch.int32), ([(batch, k[0][2])], torch.int32))
+    names = (*NAMES[:4], *NAMES[6:])
+    for name, x, (allowed, wanted) in zip(names, (sink, table, begin, end, query_groups, key_groups), rules):
+        if x is None:
+            continue
+        shape, found, on = x
         if tuple(shape) not in allowed or found != wanted or on != device:
             raise ValueError(f"{name} is {tuple(shape)}, {found}, on {on}, but must be "
                              f"{' or '.join(map(str, dict.fromkeys(allowed)))}, {wanted}, on {device}")
@@ -56,67 +63,74 @@ def _lists(block, queries, key_begin, keys):
 
 # As in attention_run: checked when a plan is made, so that a call whose plan exists spends no time on it.
 @functools.lru_cache(maxsize=512)
-def _plan(pattern, scale, q, k, v, sink, begin, end, key_begin, keys):
-    check(q, k, v, sink, begin, end, key_begin, keys)
-    bounds, text = library.NO_BOUNDS, json.loads(pattern)
+def _plan(pattern, scale, q, k, v, *extras):
+    check(q, k, v, *extras)
+    sink, table, begin, _, key_begin, keys, _, key_groups = extras
+    bounds, labels, text = library.NO_BOUNDS, (0, 0, False, False, False), json.loads(pattern)
     if begin is not None:
         bounds = library.DOCUMENTS if text.get("documents", False) else library.INTERVALS
+    if table is not None:
+        labels = (table[0][0], text["clip"], text["from_end"], key_groups is not None, len(table[0]) == 2)
     return attention_run.Plan(pattern, scale, q[0], v[0], q[1], q[2], bounds=bounds, sink=sink is not None,
-                              bounds_heads=0 if begin is None else begin[0][1],
+                              bounds_heads=0 if begin is None else begin[0][1], labels=labels,
                               **_lists(text.get("block", 0), q[0][2], key_begin, keys))
 
 
-def _arrays(sink, begin, end, *lists):
-    """Contiguous, and their addresses as plans take them."""
-    arrays = [None if x is None else x.contiguous() for x in (begin, end, sink, *lists)]
-    return arrays, [0 if x is None else x.data_ptr() for x in arrays]
+def _arrays(sink, table, begin, end, key_begin, keys, *groups):
+    """Contiguous, and the addresses of bounds and sink, and of the others, as plans take them."""
+    arrays = [None if x is None else x.contiguous() for x in (begin, end, sink, key_begin, keys, table, *groups)]
+    addresses = [0 if x is None else x.data_ptr() for x in arrays]
+    return arrays, addresses[:3], addresses[3:]
 
 
-def _forward(q, k, v, sink, begin, end, key_begin, keys, pattern, scale, stream):
-    plan = _plan(pattern, scale, *properties(q, k, v, sink, begin, end, key_begin, keys))
+def _forward(q, k, v, *rest):
+    *extras, pattern, scale, stream = rest
+    plan = _plan(pattern, scale, *properties(q, k, v, *extras))
     (q, q_rows), (k, k_rows), (v, v_rows) = _dense_rows(q), _dense_rows(k), _dense_rows(v)
-    _arrays_alive, addresses = _arrays(sink, begin, end, key_begin, keys)
+    _arrays_alive, addresses, others = _arrays(*extras)
     o, lse = plan.empty(*plan.of_o, plan.dtype), plan.empty(*plan.of_lse, plan.lse_dtype)
     _memory, address, count = _scratch(plan, False, plan.empty)
-    plan.forward(q_rows, k_rows, v_rows, rows(o), lse.data_ptr(), address, count, stream, *addresses)
+    plan.forward(q_rows, k_rows, v_rows, rows(o), lse.data_ptr(), address, count, stream, *addresses, others)
     return o, lse
 
 
-def _backward(dout, q, k, v, sink, begin, end, key_begin, keys, o, lse, pattern, scale, stream):
-    plan = _plan(pattern, scale, *properties(q, k, v, sink, begin, end, key_begin, keys))
+def _backward(dout, q, k, v, *rest):
+    *extras, o, lse, pattern, scale, stream = rest
+    plan = _plan(pattern, scale, *properties(q, k, v, *extras))
     (dout, dout_rows), (o, o_rows) = _dense_rows(dout), _dense_rows(o)
     (q, q_rows), (k, k_rows), (v, v_rows) = _dense_rows(q), _dense_rows(k), _dense_rows(v)
-    _arrays_alive, addresses = _arrays(sink, begin, end, key_begin, keys)
+    _arrays_alive, addresses, others = _arrays(*extras)
     dq, dk, dv = (plan.empty(*layout, plan.dtype) for layout in (plan.of_q, plan.of_k, plan.of_v))
-    (dsink,) = gradients_of(q, (sink,))
+    dsink, dtable = gradients_of(q, extras)
     _memory, address, count = _scratch(plan, True, plan.empty)
     plan.backward(q_rows, k_rows, v_rows, o_rows, lse.data_ptr(), dout_rows, rows(dq), rows(dk), rows(dv), address,
-                  count, stream, *addresses, 0 if sink is None else dsink.data_ptr())
-    return dq, dk, dv, dsink
+                  count, stream, *addresses, dsink.data_ptr() if dsink.numel() else 0, others,
+                  dtable.data_ptr() if dtable.numel() else 0)
+    return dq, dk, dv, dsink, dtable
 
 
 def gradients_of(q, parameters):
-    """Zeros for the gradient of the sink, to which the library adds; empty where there is none."""
-    sink = parameters[0]
-    return [q.new_zeros(0 if sink is None else sink.shape, dtype=lse_dtype(q.dtype))]
+    """Zeros for the gradients of the sink and the table, to which the library adds; empty where there is none."""
+    return [q.new_zeros(0 if x is None else x.shape, dtype=lse_dtype(q.dtype)) for x in parameters[:2]]
 
 
 def forward(*args):
-    """o and lse, of q, k, v, those of NAMES, a pattern's text, which says if bounds are of documents and how many rows a
-    block has, and scale."""
+    """o and lse, of q, k, v, those of NAMES, a pattern's text, which says if bounds are of documents, how many rows a
+    block has and what labels are, and scale."""
     if args[0].is_cuda:
         return _on_cuda(_forward, *args)
     return _on_cpu(_forward, lambda *tensors: check(*properties(*tensors)), *args)
 
 
 def backward(*args):
-    """dq, dk, dv and that of the sink, of dout, what forward takes and, before the text, its o and lse. dout, o and lse
+    """dq, dk, dv and those of the sink and the table, of dout, what forward takes and, before the text, its o and lse. dout, o and lse
     are trusted."""
     return _on_cuda(_backward, *args) if args[0].is_cuda else _on_cpu(_backward, None, *args)
 
 
-def checked_backward(dout, q, k, v, sink, begin, end, key_begin, keys, o, lse, pattern, scale):
+def checked_backward(dout, q, k, v, *rest):
     """backward for a caller with tensors of any kind."""
-    check(*properties(q, k, v, sink, begin, end, key_begin, keys))
+    *extras, o, lse, pattern, scale = rest
+    check(*properties(q, k, v, *extras))
     check_backward(q, v, dout, o, lse)
-    return backward(dout, q, k, v, sink, begin, end, key_begin, keys, o, lse.contiguous(), pattern, scale)
+    return backward(dout, q, k, v, *extras, o, lse.contiguous(), pattern, scale)

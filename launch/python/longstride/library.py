@@ -50,6 +50,11 @@ class _PlanConfig(ctypes.Structure):
         ("list_batch", ctypes.c_int64),
         ("list_heads", ctypes.c_int64),
         ("list_entries", ctypes.c_int64),
+        ("labels", ctypes.c_int64),
+        ("clip", ctypes.c_int32),
+        ("labels_from_end", ctypes.c_int32),
+        ("label_groups", ctypes.c_int32),
+        ("shared_labels", ctypes.c_int32),
     ]
 
 
@@ -58,8 +63,8 @@ class _Memory(ctypes.Structure):
 
 
 # The structs of calls, written by one call of pack: a tensor is a pointer and three strides, and pointers fit Q.
-_forward = struct.Struct("@N" + 4 * "P3q" + "PPNP5P")
-_backward = struct.Struct("@N" + 4 * "P3q" + "P" + 4 * "P3q" + "PNP6P")
+_forward = struct.Struct("@N" + 4 * "P3q" + "PPNP3P5P")
+_backward = struct.Struct("@N" + 4 * "P3q" + "P" + 4 * "P3q" + "PNP4P6P")
 
 
 def _load():
@@ -117,12 +122,14 @@ class Plan:
     _destroy, _ask_memory = _library.longstride_attention_destroy, _library.longstride_attention_memory
 
     def __init__(self, pattern, batch, n, heads, key_size, value_size, scale, dtype, device, queries=0,
-                 bounds=NO_BOUNDS, sink=0, bounds_heads=0, block=0, list_batch=0, list_heads=0, list_entries=0):
+                 bounds=NO_BOUNDS, sink=0, bounds_heads=0, block=0, list_batch=0, list_heads=0, list_entries=0,
+                 labels=(0, 0, False, False, False)):
         self._plan = ctypes.c_void_p()
         described = _pattern_of(pattern)
         config = _PlanConfig(
             ctypes.sizeof(_PlanConfig), ctypes.pointer(described), batch, n, heads, key_size, value_size, scale, dtype,
-            device, queries, bounds, sink, bounds_heads, block, list_batch, list_heads, list_entries)
+            device, queries, bounds, sink, bounds_heads, block, list_batch, list_heads, list_entries,
+            *labels)
         _check(_library.longstride_attention_create(ctypes.byref(config), ctypes.byref(self._plan)))
         self._scratch = self._scratch_now()
         self._fixed = device != CPU
@@ -142,16 +149,16 @@ class Plan:
             self._scratch = self._scratch_now()
         return self._scratch[backward]
 
-    def forward(self, q, k, v, o, lse, scratch, scratch_bytes, stream, begin=0, end=0, sink=0, key_begin=0,
-                keys=0):
+    # others: key_begin and keys of lists; table, query_groups and key_groups of labels
+    def forward(self, q, k, v, o, lse, scratch, scratch_bytes, stream, begin=0, end=0, sink=0, others=5 * (0,)):
         call = _forward.pack(_forward.size, *q, *k, *v, *o, lse, scratch, scratch_bytes, stream, begin, end, sink,
-                             key_begin, keys)
+                             *others)
         _check(_run_forward(self._plan, call))
 
     def backward(self, q, k, v, o, lse, dout, dq, dk, dv, scratch, scratch_bytes, stream, begin=0, end=0, sink=0,
-                 key_begin=0, keys=0, dsink=0):
+                 dsink=0, others=5 * (0,), dtable=0):
         call = _backward.pack(_backward.size, *q, *k, *v, *o, lse, *dout, *dq, *dk, *dv, scratch, scratch_bytes, stream,
-                              begin, end, sink, dsink, key_begin, keys)
+                              begin, end, sink, dsink, *others, dtable)
         _check(_run_backward(self._plan, call))
 
 
