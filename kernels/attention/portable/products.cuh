@@ -99,14 +99,14 @@ __device__ inline void multiply_probabilities(float (&d)[Columns / 8][4], const 
                                     reinterpret_cast<const float(&)[1][K / 8][4]>(p), b);
 }
 
-// Loads the eight elements of a chunk, those from `count` on as zeros.
+// Loads the eight elements of a row's chunk from `column` on, zeros from `size` on.
 template <class T>
-__device__ inline void load_chunk(T* to, const T* from, int count, bool aligned) {
+__device__ inline void load_chunk(T* to, const T* from, bool valid, int column, int size, bool aligned) {
   if (aligned) {
-    copy_async_16(to, from, count > 0);
+    copy_async_16(to, from, valid);
   } else {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) to[e] = e < count ? from[e] : from_float<T>(0);
+    for (int e = 0; e < 8; ++e) to[e] = valid && column + e < size ? from[e] : from_float<T>(0);
   }
 }
 
@@ -122,7 +122,7 @@ __device__ inline void load_tile(Tile<T, Columns> tile, const HeadRows<const T>&
     const int x = i * block_threads + static_cast<int>(threadIdx.x), row = x / chunks, column = x % chunks * 8;
     const bool valid = begin + row < positions.set.length && column < size;
     const T* from = valid ? rows.at(positions.at(begin + row)) + column : rows.data;
-    load_chunk(tile.chunk(row, x % chunks), from, valid ? size - column : 0, aligned);
+    load_chunk(tile.chunk(row, x % chunks), from, valid, column, size, aligned);
   }
 }
 

@@ -34,8 +34,8 @@ __device__ inline void load_rows(Tile<T, Columns> tile, int size, const void* an
     const int x = i * block_threads + this_thread(), r = x / chunks, column = x % chunks * 8;
     const T* from = row(r);
     const bool valid = from != nullptr && column < size;
-    portable::load_chunk(tile.chunk(r, x % chunks), valid ? from + column : static_cast<const T*>(any),
-                         valid ? size - column : 0, aligned);
+    portable::load_chunk(tile.chunk(r, x % chunks), valid ? from + column : static_cast<const T*>(any), valid, column,
+                         size, aligned);
   }
 }
 template <class T, int Columns>
