@@ -10,18 +10,14 @@ namespace {
 
 void check_bounds(const RowBounds& bounds, std::int64_t batch, std::int64_t heads, std::int64_t queries,
                   std::int64_t keys) {
-  const auto check = [&](const Tensor& t, std::int64_t rows) {
-    const bool fits = t.given() && t.rank() == 3 && t.size(0) == batch && (t.size(1) == heads || t.size(1) == 1) &&
-                      t.size(2) == rows && t.contiguous() && t.dtype() == Dtype::i32 &&
-                      t.size(1) == bounds.begin.size(1);
+  for (const Tensor* t : {&bounds.begin, &bounds.end}) {
+    const bool fits = t->given() && t->rank() == 3 && t->size(0) == batch && (t->size(1) == heads || t->size(1) == 1) &&
+                      t->size(2) == queries && t->contiguous() && t->dtype() == Dtype::i32 &&
+                      t->size(1) == bounds.begin.size(1);
     LONGSTRIDE_CHECK(fits, "attention's bounds are {} of {}, but must be contiguous ({}, {} or 1, {}) of i32",
-                     t.shape().text(), name_of(t.dtype()), batch, heads, rows);
-  };
-  check(bounds.begin, queries);
-  check(bounds.end, queries);
-  if (!bounds.first_query.given() && !bounds.beyond_query.given()) return;
-  check(bounds.first_query, keys);
-  check(bounds.beyond_query, keys);
+                     t->shape().text(), name_of(t->dtype()), batch, heads, queries);
+  }
+  LONGSTRIDE_CHECK(!bounds.documents || queries == keys, "documents of {} queries and {} keys", queries, keys);
 }
 
 // from_keys: the lists are needed from both sides.

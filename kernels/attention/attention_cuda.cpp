@@ -66,7 +66,7 @@ void attention_backward(const AttentionBackwardArgs& args, const Launch& launch)
   if (choice.family == AttentionFamily::joined)
     return sm90::attention_backward_joined(args, choice.joined, delta, sums, launch);
   attention_zero_unreached(args, launch);
-  if (choice.family == AttentionFamily::general) return sm90::attention_backward(args, delta, launch);
+  if (choice.family == AttentionFamily::general) return sm90::attention_backward(args, delta, sums, launch);
   portable::attention_backward(args, delta, reinterpret_cast<float*>(sums), launch);
 }
 

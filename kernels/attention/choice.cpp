@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention/bounds_from_keys.h"
 #include "kernels/attention/joined_part.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
 
@@ -85,7 +86,7 @@ LongBandPlan long_band_of(const AttentionSizes& sizes, const BandPlan& band) {
   plan.classes = sizes.batch * band.heads * band.classes;
   const bool is_short = band.set.length <= short_class && plan.head <= long_band_head;
   const bool idles = sizes.path != AttentionPath::sm90 && busy_with_classes(plan.classes) < least_busy;
-  plan.in_turns = !is_short || idles || sizes.is_bounded;
+  plan.in_turns = !is_short || idles || sizes.bounds > 0;
   if (plan.in_turns) lay_out_turns(plan);
   return plan;
 }
@@ -140,10 +141,16 @@ std::size_t label_bytes(const AttentionSizes& sizes, bool backward) {
 
 template <class Args>
 AttentionSizes sizes_of(const Args& args) {
-  return {args.plan,           args.q.size(0),        args.q.size(3),
-          args.v.size(3),      args.q.dtype(),        args.path,
-          args.bounds.given(), args.bounds.documents, args.bounds.first_query.given(),
-          args.lists.given(),  args.labels.count()};
+  return {args.plan,
+          args.q.size(0),
+          args.q.size(3),
+          args.v.size(3),
+          args.q.dtype(),
+          args.path,
+          args.bounds.given() ? args.bounds.begin.size(0) * args.bounds.begin.size(1) : 0,
+          args.bounds.documents,
+          args.lists.given(),
+          args.labels.count()};
 }
 
 // Wider windows visit many tiles of other documents in turns; the general kernels visit none.
@@ -161,7 +168,7 @@ AttentionChoice choose_forward(const AttentionSizes& sizes) {
   choice.sums_bytes = label_bytes(sizes, false);
   if (!takes(sizes)) return choice;
   const bool is_narrow =
-      !sizes.is_bounded && find_band(*sizes.plan, choice.band) && choice.band.reach <= most_forward_reach(sizes);
+      sizes.bounds == 0 && find_band(*sizes.plan, choice.band) && choice.band.reach <= most_forward_reach(sizes);
   choice.family = is_narrow ? AttentionFamily::band : AttentionFamily::general;
   return choice;
 }
@@ -170,20 +177,21 @@ AttentionChoice choose_backward(const AttentionSizes& sizes) {
   AttentionChoice choice;
   choice.delta_bytes = delta_bytes(sizes);
   choice.sums_bytes = label_bytes(sizes, true);
-  if (!takes(sizes) || (sizes.is_bounded && !sizes.seen_from_keys)) return choice;
+  if (!takes(sizes)) return choice;
   const bool is_band =
-      find_band(*sizes.plan, choice.band) && (!sizes.is_bounded || (sizes.by_documents && clamps_band(choice.band)));
-  if (is_band && !sizes.is_bounded && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key) {
+      find_band(*sizes.plan, choice.band) && (sizes.bounds == 0 || (sizes.by_documents && clamps_band(choice.band)));
+  if (is_band && sizes.bounds == 0 && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key) {
     choice.family = AttentionFamily::band;
   } else if (is_band) {
     choice.long_band = long_band_of(sizes, choice.band);
     choice.family = choice.long_band.in_turns ? AttentionFamily::turns : AttentionFamily::classes;
     choice.sums_bytes = choice.long_band.scratch_bytes();
-  } else if (!sizes.is_bounded && find_joined(sizes, choice.joined)) {
+  } else if (sizes.bounds == 0 && find_joined(sizes, choice.joined)) {
     choice.family = AttentionFamily::joined;
     choice.sums_bytes = choice.joined.turns.scratch_bytes();
   } else {
     choice.family = AttentionFamily::general;
+    if (!sizes.by_documents) choice.sums_bytes = cuda::bounds_from_keys_bytes(sizes.bounds, sizes.plan->n);
   }
   return choice;
 }

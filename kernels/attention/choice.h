@@ -27,7 +27,8 @@ struct AttentionChoice {
   cuda::sm90::LongBandPlan long_band;  // classes and turns
   cuda::sm90::JoinedPlan joined;
   // Scratch: of a backward pass delta, which the portable kernels need in any case, and the sums of dQ behind it; with
-  // labels, products of queries and the table, and in a backward pass sums of gradients by label.
+  // labels, products of queries and the table, and in a backward pass sums of gradients by label; or bounds seen from
+  // the keys.
   std::size_t delta_bytes = 0, sums_bytes = 0;
 };
 
@@ -36,8 +37,8 @@ struct AttentionSizes {
   std::int64_t batch = 1, key_size = 0, value_size = 0;
   Dtype dtype = Dtype::bf16;
   AttentionPath path = AttentionPath::automatic;
-  // Bounds of rows; those of documents, or seen from the keys as well.
-  bool is_bounded = false, by_documents = false, seen_from_keys = false;
+  std::int64_t bounds = 0;  // sequences times heads with bounds of their own
+  bool by_documents = false;
   bool has_lists = false;  // only the portable kernels take them, and labels
   std::int64_t labels = 0;
 };

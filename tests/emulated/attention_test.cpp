@@ -34,6 +34,7 @@ constexpr const char* one_or_two_of_each_kernel[] = {
     "local 129, n 700, heads 128/128",
     "block 100, n 333, heads 128/112",
     "local 100, 5 documents, n 333, heads 64/64",
+    "local 100, intervals, n 333, heads 64/64",
     "both, strided, n 300, heads 64/64",
     "dense, 8 documents, n 450, heads 64/64",
     "strided, 8 documents, n 301, heads 64/64",

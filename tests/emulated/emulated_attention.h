@@ -171,13 +171,14 @@ class EmulatedAttention {
             groups(), labels_.from_end};
   }
 
-  // To the documents that end there, and one behind them.
+  // To the documents that end there, and one behind them, or to intervals, of which some are empty.
   void clamp(std::vector<Mask>& masks, const std::vector<std::int32_t>& ends) {
     const auto n = static_cast<std::int32_t>(shape_.n);
     for (std::int32_t i = 0; i < n; ++i) {
       const auto next = std::upper_bound(ends.begin(), ends.end(), i);
-      begin_.push_back(next == ends.begin() ? 0 : *(next - 1));
-      end_.push_back(next == ends.end() ? n : *next);
+      documents_ = ends.front() != EmulatedShape::intervals;
+      begin_.push_back(!documents_ ? i * 3 / 4 : next == ends.begin() ? 0 : *(next - 1));
+      end_.push_back(!documents_ ? std::min(n, i / 2 + 90) : next == ends.end() ? n : *next);
       for (Mask& mask : masks)
         std::erase_if(mask[static_cast<std::size_t>(i)],
                       [&](std::int32_t j) { return j < begin_.back() || j >= end_.back(); });
@@ -196,7 +197,7 @@ class EmulatedAttention {
   RowBounds bounds() {
     if (begin_.empty()) return {};
     const auto tensor = [&](std::vector<std::int32_t>& x) { return Tensor(x.data(), Dtype::i32, {1, 1, shape_.n}); };
-    return RowBounds::of_documents(tensor(begin_), tensor(end_));
+    return {tensor(begin_), tensor(end_), documents_};
   }
   static T element(double x) { return cuda::from_float<T>(static_cast<float>(x)); }
   std::int64_t positions() const { return shape_.batch * shape_.n; }
@@ -229,6 +230,7 @@ class EmulatedAttention {
   std::vector<double> vectors_;  // the table
   std::vector<float> lse_, dtable_;
   std::vector<std::int32_t> begin_, end_, groups_;
+  bool documents_ = false;
   std::optional<DrawnLists> lists_;
 };
 

@@ -34,19 +34,22 @@ struct EmulatedLabels {
 };
 
 struct EmulatedShape {
+  static constexpr std::int32_t intervals = -1;
   std::string name;
   PatternConfig pattern;
   std::int64_t n, heads, key_size, value_size;
   // Few short classes take turns with `automatic`, and keep dQ in shared memory with `sm90`.
   AttentionPath path = AttentionPath::sm90;
-  std::vector<std::int32_t> ends = {};  // where documents end, to which rows are clamped
+  std::vector<std::int32_t> ends = {};  // where documents end, to which rows are clamped; -1 alone: to intervals
   Dtype dtype = Dtype::bf16;
   std::int32_t block = 0;  // rows of drawn lists; 0: none
   EmulatedLabels labels = {};
   std::int64_t batch = 1;
 
   std::string with_sizes() const {
-    const std::string documents = ends.empty() ? "" : ", " + std::to_string(ends.size()) + " documents";
+    const std::string documents = ends.empty()                ? ""
+                                  : ends.front() == intervals ? ", intervals"
+                                                              : ", " + std::to_string(ends.size()) + " documents";
     const std::string lists = block == 0 ? "" : ", lists of " + std::to_string(block);
     return name + documents + lists + labels.text() + ", n " + std::to_string(n) + ", heads " +
            std::to_string(key_size) + "/" + std::to_string(value_size) +
@@ -142,6 +145,9 @@ inline std::vector<EmulatedShape> document_shapes() {
       {"fixed 100, 25", fixed(100, 25), 333, 1, 128, 96, sm90, few},
       {"strided", strided, 301, 1, 64, 64, sm90, many},
       {"inclusive", fixed(64, 16, true), 400, 1, 64, 64, sm90, few},
+      {"local 100", window(100), 333, 2, 64, 64, sm90, {EmulatedShape::intervals}},
+      {"dense", all(), 300, 1, 32, 24, sm90, {EmulatedShape::intervals}},
+      {"fixed 64, 16", fixed(64, 16), 333, 1, 128, 128, sm90, {EmulatedShape::intervals}},
   };
 }
 
@@ -192,7 +198,6 @@ inline std::vector<EmulatedShape> labelled_shapes() {
           {"strided", strided, 130, 1, 64, 64, portable, {}, dtype, 0, {14, 1, 3, true}},
           {"both, window and first keys", two_sided, 130, 2, 23, 31, portable, {}, dtype, 0, {6, 2, 1, true}, 2},
           {"both, local 41", around, 170, 1, 64, 64, portable, {}, dtype, 0, {24, 1, 0, true, true}},
-          {"fixed 50, 7", fixed(50, 7), 150, 1, 32, 32, portable, {}, dtype, 0, {60, 1, 0, false, true, 50}},
           {"fixed 50, 7", fixed(50, 7), 150, 1, 32, 32, portable, {}, dtype, 0, {60, 1, 0, false, true, 50}},
           {"dense", all(), 200, 2, 64, 64, portable, {}, dtype, 64, {14, 2, 3, true}},
           {"inclusive", fixed(64, 16, true), 130, 1, 48, 128, portable, {}, dtype, 0, {41, 1, 20}}})

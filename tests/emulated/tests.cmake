@@ -8,8 +8,9 @@ if(NOT LONGSTRIDE_CUDA)
     ${attention}/portable/*.cpp ${attention}/portable/*.cu ${distance}/gpu/*.cu ${distance}/sm90/*.cpp
     ${distance}/sm90/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
   set(kernels ${PROJECT_SOURCE_DIR}/kernels)
-  list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu ${attention}/decode/decode_cuda.cu
-    ${distance}/decode/distance_decode_cuda.cu ${distance}/gpu/distance_attention_cuda.cpp
+  list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu ${attention}/bounds_from_keys.cu
+    ${attention}/decode/decode_cuda.cu ${distance}/decode/distance_decode_cuda.cu
+    ${distance}/gpu/distance_attention_cuda.cpp
     ${kernels}/base/add_partials_cuda.cu ${kernels}/block_lists/block_lists_cuda.cu
     ${kernels}/embedding/embedding_cuda.cu ${kernels}/embedding/embedding_backward_cuda.cu
     ${kernels}/gemm/gemm_gelu_sm90.cu ${kernels}/gemm/gemm_panels_sm90.cu)

@@ -96,20 +96,18 @@ TEST(AttentionChoices, AreThoseOfTheList) {
 TEST(AttentionChoices, FollowBounds) {
   struct BoundedCase {
     PatternConfig pattern;
-    AttentionFamily by_documents, seen_from_keys;
+    AttentionFamily by_documents;
   };
   PatternConfig both = window_of_keys(513);
   both.direction = Direction::both;
-  for (const BoundedCase& c :
-       {BoundedCase{window_of_keys(64), turns, general}, BoundedCase{window_of_keys(2048), turns, general},
-        BoundedCase{window_of_keys(2049), general, general}, BoundedCase{columns_of(512), turns, general},
-        BoundedCase{fixed_of({32}), general, general}, BoundedCase{both, general, general}}) {
+  for (const BoundedCase& c : {BoundedCase{window_of_keys(64), turns}, BoundedCase{window_of_keys(2048), turns},
+                               BoundedCase{window_of_keys(2049), general}, BoundedCase{columns_of(512), turns},
+                               BoundedCase{fixed_of({32}), general}, BoundedCase{both, general}}) {
     const auto plan = make_plan(c.pattern, 0, 8, 262144);
-    AttentionSizes sizes{.plan = plan.get(), .key_size = 64, .value_size = 64, .is_bounded = true};
+    AttentionSizes sizes{.plan = plan.get(), .key_size = 64, .value_size = 64, .bounds = 3};
     EXPECT_EQ(choose_forward(sizes).family, general);
-    EXPECT_EQ(choose_backward(sizes).family, portable);  // which searches for the queries of a key
-    sizes.seen_from_keys = true;
-    EXPECT_EQ(choose_backward(sizes).family, c.seen_from_keys);
+    EXPECT_EQ(choose_backward(sizes).family, general);
+    EXPECT_EQ(choose_backward(sizes).sums_bytes, 2 * 4 * 3 * 262144u);  // seen from the keys
     sizes.by_documents = true;
     EXPECT_EQ(choose_backward(sizes).family, c.by_documents);
   }

@@ -13,14 +13,10 @@ namespace longstride::kernels {
 // may decrease along a row: tiles follow from the first and last of their queries. Kernels do not check it.
 struct RowBounds {
   Tensor begin = {}, end = {};
-  // The same seen from the keys, (batch, heads or 1, n_k): key row j is within the bounds of the query rows
-  // [first_query_j, beyond_query_j). Absent: only kernels that search for them compute gradients.
-  Tensor first_query = {}, beyond_query = {};
-  bool documents = false;  // rows of one interval are within it and share it
+  bool documents = false;  // n_q = n_k rows, and those of one interval are within it and share it
 
   bool given() const { return begin.given(); }
-  // n_q = n_k rows, each with where its document begins and ends.
-  static RowBounds of_documents(const Tensor& begin, const Tensor& end) { return {begin, end, begin, end, true}; }
+  static RowBounds of_documents(const Tensor& begin, const Tensor& end) { return {begin, end, true}; }
 };
 
 // The bounds of one sequence and head, as kernels read them; null where nothing is clamped.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/attention/bounds_from_keys.h"
 #include "kernels/attention/joined_part.h"
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/general/backward_problem.h"
@@ -34,7 +35,10 @@ void join_parts(BackwardProblemInPieces& problem, bool first_pass) {
 
 }  // namespace
 
-void attention_backward(const AttentionBackwardArgs& args, const float* delta, const Launch& launch) {
+void attention_backward(const AttentionBackwardArgs& args, const float* delta, void* scratch, const Launch& launch) {
+  const bool seen_from_keys = !args.bounds.given() || args.bounds.documents;
+  const BoundsView bounds(args.bounds),
+      of_keys = seen_from_keys ? bounds : bounds_from_keys(args.bounds, args.k.size(1), scratch, launch);
   for (int number = 0; number < passes_in(*args.plan); ++number) {
     BackwardProblemInPieces problem = {};
     geometry_of(*args.plan, number, problem.geometry);
@@ -45,10 +49,10 @@ void attention_backward(const AttentionBackwardArgs& args, const float* delta, c
     problem.delta = delta;
     for (int p = 0; p < problem.geometry.passes; ++p) problem.adds[p][0] = number > 0;
     problem.key_sized_gradient = gradient_of(args.dq);
-    problem.bounds = BoundsView(args.bounds);
+    problem.bounds = bounds;
     launch_backward_queries(args, problem, launch);
     problem.key_sized_gradient = gradient_of(args.dk);
-    problem.bounds = BoundsView(args.bounds.first_query, args.bounds.beyond_query);
+    problem.bounds = of_keys;
     problem.value_sized_gradient = gradient_of(args.dv);
     join_parts(problem, number == 0);
     int parts = 0;

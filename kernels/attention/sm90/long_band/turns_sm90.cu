@@ -9,7 +9,7 @@ namespace longstride::kernels::cuda::sm90 {
 void attention_backward_turns(const AttentionBackwardArgs& args, const LongBandPlan& plan, const float* delta,
                               std::byte* scratch, const Launch& launch) {
   TurnProblem problem = {};
-  problem.bounds = BoundsView(args.bounds.first_query, args.bounds.beyond_query);
+  problem.bounds = BoundsView(args.bounds);
   const auto launch_for = [&]<int Size>(std::integral_constant<int, Size>) {
     launch_turns<TurnTask<key_strips(Size)>, Size>("attention_backward_turns_sm90", args, plan, plan.order().tasks(),
                                                    delta, scratch, launch, problem);
