@@ -12,7 +12,9 @@ class EmulatedKernelsOften : public ::testing::TestWithParam<EmulatedShape> {};
 
 TEST_P(EmulatedKernelsOften, GiveTheSameBitsInManyOrders) {
   std::vector<EmulatedRun> runs;
-  for (int seed = 0; seed < 6; ++seed) runs.push_back({1 + seed, static_cast<std::uint64_t>(seed)});
+  // The portable kernels are slow here, and wait for little.
+  const int count = GetParam().path == AttentionPath::portable ? 2 : 6;
+  for (int seed = 0; seed < count; ++seed) runs.push_back({1 + seed, static_cast<std::uint64_t>(seed)});
   expect_right_in_every_run(GetParam(), runs);
 }
 
