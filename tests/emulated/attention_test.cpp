@@ -47,12 +47,10 @@ constexpr const char* one_or_two_of_each_kernel[] = {
     "both, window and first keys, n 150, heads 32/32, f32",
     "dense, lists of 64, n 333, heads 32/32, f32",
     "both, dense, 8 documents, lists of 64, n 333, heads 64/64, bf16",
-    "both, dense, lists of 128, n 290, heads 128/128, f16",
     "dense, lists of 64, 14 labels, n 200, heads 64/64, f32",
     "fixed 50, 7, 60 places, n 150, heads 32/32, bf16",
     "strided, 14 labels, n 130, heads 64/64, bf16",
     "column 3, 5 documents, 9 places, n 200, heads 100/72, f16",
-    "both, window and first keys, 6 labels, n 130, heads 23/31, f32",
 };
 
 std::vector<EmulatedShape> fast_shapes() {
