@@ -76,20 +76,22 @@ void add_output(const ScanChunk<T>& chunk, std::int64_t t, std::int64_t column, 
   for (std::int64_t r = 0; r < together; ++r) du[r] = sum_of<T>(sum[r]);
 }
 
-// G = a (G - k (b du)^T): the gradient of the state before the position.
+// G from that of the state after a position, but for its output, to that of the state before.
 template <bool delta, class T>
-void step_back(const ScanChunk<T>& chunk, std::int64_t t, const T* du, T* g) {
+void step_back(const ScanChunk<T>& chunk, std::int64_t t, std::int64_t column, T* g) {
   const std::int64_t ld = chunk.size.ld;
+  T factor[together];
+  if constexpr (delta) add_output(chunk, t, column, g, factor);
+  for (std::int64_t r = 0; r < together; ++r)
+    factor[r] = delta ? -chunk.beta[t] * factor[r] : chunk.dout[t * chunk.size.width + column + r];
+  const T* added = (delta ? chunk.k : chunk.q) + t * ld;
   for (std::int64_t i = 0; i < ld; i += lanes_of<T>) {
-    const Vector<T> decay = load(chunk.a + t * ld + i), key = load(chunk.k + t * ld + i);
-    for (std::int64_t r = 0; r < together; ++r) {
-      const Vector<T> left = load(g + r * ld + i);
-      store(g + r * ld + i, decay * (delta ? left - key * (chunk.beta[t] * du[r]) : left));
-    }
+    const Vector<T> decay = load(chunk.a + t * ld + i), row = load(added + i);
+    for (std::int64_t r = 0; r < together; ++r) store(g + r * ld + i, decay * (load(g + r * ld + i) + row * factor[r]));
   }
 }
 
-// The same, with what these columns add to the gradients of the position.
+// The same after add_output, with what these columns add to the gradients of the position.
 template <bool delta, class T>
 void add_gradients(const BackwardSpace<T>& space, std::int64_t t, std::int64_t column, const T* du) {
   const ScanChunk<T>& chunk = space.chunk;
@@ -185,11 +187,8 @@ void scan_past_backward(const ScanBackwardArgs& args) {
         space.chunk.gather(args, unit, chunk * scan_chunk, rows);
         space.chunk.gather_dout(args, unit, chunk * scan_chunk, rows);
         for (std::int64_t t = rows; t-- > 0;)
-          for (std::int64_t j = 0; j < count; j += together) {
-            T du[together];
-            add_output(space.chunk, t, column + j, g + j * size.ld, du);
-            step_back<delta>(space.chunk, t, du, g + j * size.ld);
-          }
+          for (std::int64_t j = 0; j < count; j += together)
+            step_back<delta>(space.chunk, t, column + j, g + j * size.ld);
       }
       if (begin == 0) write_state(size, args.dfirst_state, unit, column, count, g);
     }

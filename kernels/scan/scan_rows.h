@@ -123,11 +123,18 @@ inline void write_state(const ScanSizes<T>& size, const Tensor& states, std::int
   if (states.given()) each_of_state(size, states, unit, first, count, rows, [](T& s, T& row) { s = row; });
 }
 
-template <class T>
-inline T sum_of(Vector<T> x) {
-  T sum = 0;
-  for (std::int64_t i = 0; i < lanes_of<T>; ++i) sum += x[i];
-  return sum;
+// The lanes added in halves: one after the other, each addition would wait for the one before.
+template <class T, int bytes = vector_bytes, class V>
+inline T sum_of(V x) {
+  if constexpr (bytes == 2 * sizeof(T)) {
+    return x[0] + x[1];
+  } else {
+    typedef T Half __attribute__((vector_size(bytes / 2)));
+    Half low, high;
+    std::memcpy(&low, &x, bytes / 2);
+    std::memcpy(&high, reinterpret_cast<const std::byte*>(&x) + bytes / 2, bytes / 2);
+    return sum_of<T, bytes / 2>(low + high);
+  }
 }
 
 // to = R + k u^T with R = a from, for `together` columns; `to` may be `from`. error = v - R^T k where it is delta.
