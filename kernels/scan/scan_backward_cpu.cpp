@@ -173,7 +173,7 @@ void scan_past_backward(const ScanBackwardArgs& args) {
                      tasks = (size.width + share - 1) / share;
   for (std::int64_t end = chunks; end > 0; end -= wave) {
     const std::int64_t begin = std::max<std::int64_t>(0, end - wave);
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (size.takes_threads())
     for (std::int64_t task = 0; task < size.units * tasks; ++task) {
       const BackwardSpace<T> space = scratch.space(size);
       const std::int64_t unit = task / tasks, column = task % tasks * share,
@@ -192,7 +192,7 @@ void scan_past_backward(const ScanBackwardArgs& args) {
       }
       if (begin == 0) write_state(size, args.dfirst_state, unit, column, count, g);
     }
-#pragma omp parallel for schedule(dynamic) collapse(2)
+#pragma omp parallel for schedule(dynamic) collapse(2) if (size.takes_threads())
     for (std::int64_t unit = 0; unit < size.units; ++unit)
       for (std::int64_t chunk = begin; chunk < end; ++chunk)
         chunk_gradients<delta>(args, scratch.space(size),

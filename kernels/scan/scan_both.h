@@ -31,7 +31,7 @@ std::size_t both_bytes(const ScanSizes<T>& size) {
 template <class T, class Args, class Sum, class Write>
 void each_group(const Args& args, Sum&& sum, Write&& write) {
   const ScanSizes<T> size(args);
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (size.takes_threads())
   for (std::int64_t unit = 0; unit < size.units; ++unit) {
     Carver carver(args.scratch.template as<std::byte>() +
                   static_cast<std::size_t>(omp_get_thread_num()) * both_bytes(size));

@@ -59,7 +59,7 @@ template <bool delta, class T>
 void scan_past(const ScanArgs& args) {
   const ScanSizes<T> size(args);
   const std::int64_t share = size.columns_of_task(), tasks = (size.width + share - 1) / share;
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (size.takes_threads())
   for (std::int64_t task = 0; task < size.units * tasks; ++task) {
     Carver carver(args.scratch.as<std::byte>() + static_cast<std::size_t>(omp_get_thread_num()) * thread_bytes(size));
     const ForwardSpace<T> space(size, carver);
@@ -77,7 +77,7 @@ void scan_past(const ScanArgs& args) {
 template <class T>
 void normalise(const ScanArgs& args) {
   const ScanSizes<T> size(args);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (size.takes_threads())
   for (std::int64_t row = 0; row < size.units * size.n; ++row) {
     const std::int64_t unit = row / size.n;
     const auto o = rows_of<T>(args.o, unit / size.heads, unit % size.heads);

@@ -30,6 +30,7 @@ struct ScanSizes {
     const std::int64_t tasks = std::min(width / together, (omp_get_max_threads() + units - 1) / units);
     return (width / together + tasks - 1) / tasks * together;
   }
+  bool takes_threads() const { return units * n * key_size * width > 65536; }  // else waking them takes longer
   std::int64_t rows_of(std::int64_t chunk) const { return std::min(scan_chunk, n - chunk * scan_chunk); }
 };
 
