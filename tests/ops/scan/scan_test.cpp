@@ -34,12 +34,13 @@ TEST_P(ScanTest, HeadsOf16To128AndStatesOf256AreAsExactAsTheRecurrence) {
   }
 }
 
+// Up to more than a wave of chunks of the backward pass.
 TEST_P(ScanTest, RaggedLengthsAreAsExactAsTheRecurrence) {
   for (ScanShape s : {ScanShape{ScanForm::sum, ScanDecay::none, true, true, true},
                       ScanShape{ScanForm::gated, ScanDecay::head, true, false, true, true},
                       ScanShape{ScanForm::gated, ScanDecay::channel, false, false, false, true},
                       ScanShape{ScanForm::delta, ScanDecay::head, false, false, true, true}})
-    for (const std::int64_t n : {2, 63, 128, 129, 256, 700}) {
+    for (const std::int64_t n : {2, 63, 128, 129, 256, 700, 2300}) {
       s.n = n, s.key_size = 9, s.value_size = 6;
       expect_the_recurrence(s);
     }
