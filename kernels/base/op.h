@@ -48,3 +48,10 @@ struct Launch {
   inline void launch_on(Device device, const Args& args, const Launch& launch) { \
     device == Device::cpu ? cpu::name(args, launch) : cuda::name(args, launch);  \
   }
+
+// An op that has no kernel for GPUs; its check says so.
+#define LONGSTRIDE_CPU_OP(name, Args)                \
+  namespace cpu {                                    \
+  void name(const Args& args, const Launch& launch); \
+  }                                                  \
+  inline void launch_on(Device, const Args& args, const Launch& launch) { cpu::name(args, launch); }

@@ -18,6 +18,7 @@ enum class Purpose : std::uint32_t {
   sample = 4,
   split = 5,
   attention_dropout = 6,
+  projection = 7,
   test = 255
 };
 

@@ -135,7 +135,7 @@ class OpTest : public ::testing::TestWithParam<Precision> {
   // Runs it several times, on the CPU with several numbers of threads, on a GPU also as a graph, in which nothing waits
   // or allocates, and expects the same bits each time. While planning it takes the same scratch and writes nothing.
   template <class Op>
-  void repeat(Op&& op, std::initializer_list<Operand*> written) {
+  void repeat(Op&& op, const std::vector<Operand*>& written) {
     const int threads = omp_get_max_threads();
     std::vector<std::vector<std::byte>> first, untouched;
     const auto expect_bits = [&](const std::string& how, const std::vector<std::vector<std::byte>>& expected) {
@@ -176,7 +176,7 @@ class OpTest : public ::testing::TestWithParam<Precision> {
     expect_bits("a graph", first);
   }
   template <class Args>
-  void run(const Args& args, std::initializer_list<Operand*> written) {
+  void run(const Args& args, const std::vector<Operand*>& written) {
     repeat([&](Context& c) { ops::run(c, args); }, written);
   }
 

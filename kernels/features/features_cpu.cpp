@@ -1,0 +1,232 @@
+#include "kernels/features/features.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/attention/cpu/tiles.h"
+#include "kernels/base/fast_math.h"
+#include "kernels/base/philox.h"
+#include "kernels/base/tensor_checks.h"
+#include "kernels/gemm/blas.h"
+
+namespace longstride::kernels {
+namespace {
+
+template <class Args>
+void check_features(Device device, const Args& args) {
+  LONGSTRIDE_CHECK(device == Device::cpu, "features have no kernel for GPUs: compute them on the CPU");
+  const Tensor &x = args.x, &projection = args.projection;
+  check_computes(device, x, "features' x");
+  LONGSTRIDE_CHECK(x.rank() == 4 && x.count() > 0, "features' x is {}, but must be (batch, seq, heads, size)",
+                   x.shape().text());
+  LONGSTRIDE_CHECK(projection.rank() == 3 && (projection.size(0) == 1 || projection.size(0) == x.size(2)) &&
+                       projection.size(2) == x.size(3),
+                   "features' projection is {} for x {}, but must be (heads or 1, rows, size)",
+                   projection.shape().text(), x.shape().text());
+  check_rows(x, x.shape(), x.dtype(), "features' x");
+  check_vector(projection, projection.count(), x.dtype(), "features' projection");
+  const Shape features{x.size(0), x.size(1), x.size(2), features_of(args.kind, projection.size(1))};
+  check_rows(args.features, features, x.dtype(), "features");
+}
+
+}  // namespace
+
+void FeaturesArgs::check(Device device) const {
+  check_features(device, *this);
+  const bool decays = keys && kind != FeatureKind::relu && direction == Direction::past;
+  LONGSTRIDE_CHECK(decay.given() == decays,
+                   "features have a decay exactly for keys of softmax or trigonometric ones in direction past");
+  if (decays) check_vector(decay, x.size(0) * x.size(1) * x.size(2), x.dtype(), "features' decay");
+  if (begin.given()) check_vector(begin, x.size(0) * x.size(1), Dtype::i32, "features' begin");
+  for (const Tensor* c : {&first_c, &last_c}) {
+    LONGSTRIDE_CHECK(decays || !c->given(), "features without a decay keep no c");
+    if (c->given()) check_vector(*c, x.size(0) * x.size(2), x.dtype(), "features' c");
+  }
+}
+
+void FeaturesBackwardArgs::check(Device device) const {
+  check_features(device, *this);
+  check_rows(dfeatures, features.shape(), x.dtype(), "features' gradient");
+  check_rows(dx, x.shape(), x.dtype(), "features' dx");
+}
+
+void DrawProjectionArgs::check(Device device) const {
+  LONGSTRIDE_CHECK(device == Device::cpu, "a projection is drawn on the CPU");
+  check_computes(device, projection, "a projection");
+  LONGSTRIDE_CHECK(projection.rank() == 3, "a projection is {}, but must be (heads or 1, rows, size)",
+                   projection.shape().text());
+  check_contiguous(projection, "a projection");
+}
+
+namespace cpu {
+namespace {
+
+constexpr std::int64_t chunk_rows = 128;
+
+// A chunk of one head's rows.
+template <class T>
+struct FeatureRows {
+  std::int64_t s, h, first, rows, d, m;
+  HeadRows<const T> x;
+  HeadRows<T> features;
+  const T* projection;
+  T scale;  // d^(-1/4)
+
+  T half_squares(std::int64_t t) const { return T(0.5) * scale * scale * dot(x.at(first + t), x.at(first + t), d); }
+};
+
+// Calls f with every chunk, in parallel.
+template <class T, class Args, class F>
+void each_chunk(const Args& args, F&& f) {
+  const std::int64_t n = args.x.size(1), heads = args.x.size(2), d = args.x.size(3), m = args.projection.size(1);
+  const T scale = static_cast<T>(std::pow(static_cast<double>(d), -0.25));
+#pragma omp parallel for schedule(static) collapse(2) if (args.x.count() * m > 16384)
+  for (std::int64_t unit = 0; unit < args.x.size(0) * heads; ++unit)
+    for (std::int64_t first = 0; first < n; first += chunk_rows) {
+      const std::int64_t s = unit / heads, h = unit % heads;
+      const T* projection = args.projection.template as<const T>() + h % args.projection.size(0) * m * d;
+      f(FeatureRows<T>{s, h, first, std::min(chunk_rows, n - first), d, m, rows_of<const T>(args.x, s, h),
+                       rows_of<T>(args.features, s, h), projection, scale});
+    }
+}
+
+// Products w_i . x' in the first m features of each row, and the row's largest exponent in c.
+template <class T>
+void project(const FeaturesArgs& args, const FeatureRows<T>& r) {
+  multiply<T>(r.rows, r.m, r.d, {r.x.at(r.first), r.x.stride}, {r.projection, r.d, true}, false,
+              {r.features.at(r.first), r.features.stride});
+  for (std::int64_t t = 0; t < r.rows; ++t) {
+    T* e = r.features.at(r.first + t);
+    const T half = r.half_squares(t);
+    T largest = -std::numeric_limits<T>::infinity();
+    for (std::int64_t i = 0; i < r.m; ++i) {
+      e[i] *= r.scale;
+      largest = std::max(largest, e[i]);
+    }
+    args.scratch.as<T>()[(r.s * args.x.size(2) + r.h) * args.x.size(1) + r.first + t] =
+        args.kind == FeatureKind::softmax ? largest - half : half;
+  }
+}
+
+// From the largest exponent of each key to c, and the decays.
+template <class T>
+void accumulate(const FeaturesArgs& args) {
+  const std::int64_t n = args.x.size(1), heads = args.x.size(2);
+  constexpr T none = -std::numeric_limits<T>::infinity();
+#pragma omp parallel for schedule(static) if (args.scratch.count() > 16384)
+  for (std::int64_t unit = 0; unit < args.x.size(0) * heads; ++unit) {
+    const auto begins = [&](std::int64_t t) {
+      return t > 0 && args.begin.given() && args.begin.as<const std::int32_t>()[unit / heads * n + t] == t;
+    };
+    T* c = args.scratch.as<T>() + unit * n;
+    T so_far = args.first_c.given() ? args.first_c.as<const T>()[unit] : none;
+    for (std::int64_t t = 0; t < n; ++t) {
+      const T before = begins(t) ? none : so_far;
+      c[t] = so_far = std::max(before, c[t]);
+      if (args.decay.given())
+        args.decay.as<T>()[(unit / heads * n + t) * heads + unit % heads] = before > none ? before - so_far : T(0);
+    }
+    if (args.last_c.given()) args.last_c.as<T>()[unit] = so_far;
+    if (args.direction == Direction::past) continue;
+    for (std::int64_t t = n - 1; t-- > 0;)
+      if (!begins(t + 1)) c[t] = c[t + 1];
+  }
+}
+
+template <class T>
+void write_features(const FeaturesArgs& args, const FeatureRows<T>& r) {
+  for (std::int64_t t = 0; t < r.rows; ++t) {
+    T* e = r.features.at(r.first + t);
+    const T half = r.half_squares(t);
+    const T c = args.scratch.as<const T>()[(r.s * args.x.size(2) + r.h) * args.x.size(1) + r.first + t];
+    if (args.kind == FeatureKind::softmax)
+      for (std::int64_t i = 0; i < r.m; ++i) e[i] = exp_of(e[i] - half - c);
+    if (args.kind == FeatureKind::relu)
+      for (std::int64_t i = 0; i < r.m; ++i) e[i] = std::max(e[i], T(0)) + T(0.001);
+    if (args.kind == FeatureKind::trigonometric)
+      for (std::int64_t i = 0; i < r.m; ++i) {
+        const T size = exp_of(half - c), angle = e[i];
+        e[i] = std::cos(angle) * size;
+        e[r.m + i] = std::sin(angle) * size;
+      }
+  }
+}
+
+// dfeatures become those of the products, in their first m columns; dx gets the gradient through |x'|^2.
+template <class T>
+void to_products(const FeaturesBackwardArgs& args, const FeatureRows<T>& r, const HeadRows<T>& d,
+                 const HeadRows<T>& dx) {
+  for (std::int64_t t = 0; t < r.rows; ++t) {
+    const T* phi = r.features.at(r.first + t);
+    T* g = d.at(r.first + t);
+    const T along = args.kind == FeatureKind::relu ? T(0) : r.scale * dot<T>(g, phi, d.size);
+    for (std::int64_t j = 0; j < r.d; ++j)
+      dx.at(r.first + t)[j] = (args.kind == FeatureKind::softmax ? -along : along) * r.scale * r.x.at(r.first + t)[j];
+    for (std::int64_t i = 0; i < r.m; ++i)
+      if (args.kind == FeatureKind::softmax)
+        g[i] *= r.scale * phi[i];
+      else if (args.kind == FeatureKind::relu)
+        g[i] = phi[i] > T(0.001) ? r.scale * g[i] : T(0);
+      else
+        g[i] = r.scale * (g[r.m + i] * phi[i] - g[i] * phi[r.m + i]);
+  }
+}
+
+// Rows [first, first + count) of (rows, d) made orthogonal, with the lengths that they had.
+void orthogonalise(double* rows, std::int64_t count, std::int64_t d) {
+  const auto length = [&](const double* x) { return std::sqrt(dot(x, x, d)); };
+  std::vector<double> lengths;
+  for (std::int64_t i = 0; i < count; ++i) {
+    double* x = rows + i * d;
+    lengths.push_back(length(x));
+    for (std::int64_t j = 0; j < i; ++j) {
+      const double along = dot(x, rows + j * d, d);
+      for (std::int64_t e = 0; e < d; ++e) x[e] -= along * rows[j * d + e];
+    }
+    const double rest = length(x);
+    for (std::int64_t e = 0; e < d; ++e) x[e] /= rest;
+  }
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t e = 0; e < d; ++e) rows[i * d + e] *= lengths[static_cast<std::size_t>(i)];
+}
+
+}  // namespace
+
+void features(const FeaturesArgs& args, const Launch&) {
+  with_float_type(args.x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    each_chunk<T>(args, [&](const FeatureRows<T>& rows) { project(args, rows); });
+    if (args.keys) accumulate<T>(args);
+    each_chunk<T>(args, [&](const FeatureRows<T>& rows) { write_features(args, rows); });
+  });
+}
+
+void features_backward(const FeaturesBackwardArgs& args, const Launch&) {
+  with_float_type(args.x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    each_chunk<T>(args, [&](const FeatureRows<T>& r) {
+      const HeadRows<T> d = rows_of<T>(args.dfeatures, r.s, r.h), dx = rows_of<T>(args.dx, r.s, r.h);
+      to_products(args, r, d, dx);
+      multiply<T>(r.rows, r.d, r.m, {d.at(r.first), d.stride}, {r.projection, r.d}, true, {dx.at(r.first), dx.stride});
+    });
+  });
+}
+
+void draw_projection(const DrawProjectionArgs& args, const Launch&) {
+  double* drawn = args.scratch.as<double>();
+  const std::int64_t m = args.projection.size(1), d = args.projection.size(2), count = args.projection.count();
+  const std::uint32_t domain = domain_of(Purpose::projection, args.layer);
+#pragma omp parallel for if (count > 4096)
+  for (std::int64_t e = 0; e < count; ++e)
+    drawn[e] = normal_of(philox(args.seed, static_cast<std::uint64_t>(e), args.redraw, domain));
+#pragma omp parallel for collapse(2) if (count > 4096)
+  for (std::int64_t h = 0; h < args.projection.size(0); ++h)
+    for (std::int64_t first = 0; first < m; first += d)
+      if (args.orthogonal) orthogonalise(drawn + (h * m + first) * d, std::min(d, m - first), d);
+  with_float_type(args.projection.dtype(),
+                  [&](auto zero) { std::copy_n(drawn, count, args.projection.as<decltype(zero)>()); });
+}
+
+}  // namespace cpu
+}  // namespace longstride::kernels

@@ -1,0 +1,75 @@
+// Linear attention as one scan with a decay. A head has a state S, a matrix (key size, columns), and with the decay a_t
+//   R_t = a_t S_{t-1},   S_t = R_t + k_t u_t^T,   o_t = S_t^T q_t
+//   sum     a_t = 1, u_t = v_t           linear attention (Katharopoulos et al. 2020), the Performer
+//   gated   u_t = v_t                    SSD, gated linear attention; the causal Performer, whose stabiliser is a decay
+//   delta   u_t = b_t (v_t - R_t^T k_t)  the gated delta rule: S_t = (I - b_t k_t k_t^T) a_t S_{t-1} + b_t k_t v_t^T
+// a_t is a number per head or per channel of the keys. Normalised, o_t is divided by q_t . z_t, z_t = a_t z_{t-1} +
+// k_t: z is one more column of S, whose values are 1; o = 0 where the denominator is 0. In both directions o_t reads
+// the last S of its group. Features of q and k are computed by the caller: here they are only rows.
+//
+// The CPU is the specification: it advances the state position by position, so no exponent is positive and no decay is
+// divided by. The backward pass starts again from the state before every chunk. There is no kernel for GPUs yet.
+#pragma once
+#include "kernels/attention/pattern/pattern.h"
+#include "kernels/base/op.h"
+
+namespace longstride::kernels {
+
+enum class ScanForm : std::uint8_t { sum, gated, delta };
+
+inline constexpr std::int64_t scan_chunk = 128;  // positions per saved state
+inline std::int64_t scan_chunks(std::int64_t n) { return (n + scan_chunk - 1) / scan_chunk; }
+
+// Types are those of the CPU: f32 or f64, the same in all tensors but `begin`. C columns = value size, + 1 where o is
+// normalised.
+struct ScanArgs {
+  ScanForm form;
+  Tensor q, k;               // (batch, n, heads, key size), any strides but the last
+  Tensor v;                  // (batch, n, heads, value size), any strides but the last
+  Tensor o;                  // like v, written
+  Tensor decay = {};         // logarithms of a, at most 0, contiguous: (batch, n, heads), or with a last dimension key
+                             // size; gated needs them, delta may have them; above 0 or NaN: InternalError
+  Tensor beta = {};          // b of delta, from 0 to 2, (batch, n, heads), contiguous; others: InternalError
+  Tensor begin = {};         // (batch, 1, n) i32, as group_bounds gives: S is cleared where a group begins, but for the
+                             // first of a row, which continues first_state
+  Tensor denominator = {};   // (batch, heads, n) contiguous, written; given: o is normalised
+  Tensor first_state = {};   // (batch, heads, key size, C) contiguous; none: 0
+  Tensor last_state = {};    // the same, written; may be first_state
+  Tensor chunk_states = {};  // (batch heads, scan_chunks(n), key size, C) contiguous, written: S before every chunk
+  Direction direction = Direction::past;  // both: only sum, without states
+  Tensor scratch = {};
+
+  void check(Device device) const;
+  Tensor scratch_on(Device device) const;
+  Cost cost() const {
+    const double states = static_cast<double>(q.count()) * static_cast<double>(v.size(3));
+    return {WorkKind::attention_forward, bytes_of(q, k, v, o, decay, beta, chunk_states), 4 * states};
+  }
+};
+LONGSTRIDE_CPU_OP(scan, ScanArgs)
+
+struct ScanBackwardArgs {
+  ScanForm form;
+  Tensor q, k, v;
+  Tensor o = {};  // where it is normalised
+  Tensor decay = {}, beta = {}, begin = {}, denominator = {};
+  Tensor chunk_states = {};  // but in both directions
+  Tensor dout;               // like o
+  Tensor dlast_state = {};   // gradient of last_state; none: 0
+  Tensor dq, dk, dv;         // like q, k, v, written
+  Tensor ddecay = {};        // like decay, of whose logarithms it is the gradient, written
+  Tensor dbeta = {};         // like beta, written
+  Tensor dfirst_state = {};  // like first_state, written; may be dlast_state
+  Direction direction = Direction::past;
+  Tensor scratch = {};
+
+  void check(Device device) const;
+  Tensor scratch_on(Device device) const;
+  Cost cost() const {
+    const double states = static_cast<double>(q.count()) * static_cast<double>(v.size(3));
+    return {WorkKind::attention_backward, bytes_of(q, k, v, decay, beta, chunk_states, dout, dq, dk, dv), 10 * states};
+  }
+};
+LONGSTRIDE_CPU_OP(scan_backward, ScanBackwardArgs)
+
+}  // namespace longstride::kernels

@@ -1,0 +1,327 @@
+#include "kernels/features/features.h"
+
+#include <numeric>
+
+#include "tests/ops/scan/scan_case.h"
+#include "tests/support/finite_differences.h"
+
+namespace longstride::testing::features_test {
+namespace {
+
+using kernels::Direction;
+using kernels::FeatureKind;
+using enum FeatureKind;
+
+struct FeatureShape {
+  FeatureKind kind = softmax;
+  bool keys = false, both = false, groups = false;
+  std::int64_t batch = 1, n = 200, heads = 2, d = 16, m = 24;
+  bool projection_per_head = true;
+  double deviation = 1;
+
+  Shape x() const { return {batch, n, heads, d}; }
+  Shape projection() const { return {projection_per_head ? heads : 1, m, d}; }
+  Shape features() const { return {batch, n, heads, kernels::features_of(kind, m)}; }
+  bool decays() const { return keys && !both && kind != relu; }
+};
+
+class FeaturesTest : public ScanTest {
+ protected:
+  struct Case {
+    FeatureShape shape;
+    Operand x, projection, features;
+    std::optional<Operand> decay = {};
+    std::vector<std::int32_t> bounds = {};
+
+    kernels::FeaturesArgs args() {
+      const FeatureShape& s = shape;
+      return {.kind = s.kind,
+              .x = x,
+              .projection = projection,
+              .features = features,
+              .keys = s.keys,
+              .decay = ScanOperands::given(decay),
+              .begin = bounds.empty() ? Tensor() : Tensor(bounds.data(), Dtype::i32, {s.batch, 1, s.n}),
+              .direction = s.both ? Direction::both : Direction::past};
+    }
+  };
+
+  Case drawn(const FeatureShape& s, std::uint32_t stream) {
+    Case c{s, normals(s.x(), compute(), stream, s.deviation), normals(s.projection(), 3), result(s.features())};
+    if (s.decays()) c.decay = result({s.batch, s.n, s.heads});
+    if (s.groups) c.bounds = drawn_bounds(ScanShape{.batch = s.batch, .n = s.n});
+    return c;
+  }
+
+  static std::vector<FeatureShape> shapes() {
+    std::vector<FeatureShape> shapes;
+    for (const FeatureKind kind : {softmax, trigonometric, relu})
+      for (int bits = 0; bits < 8; ++bits)
+        if ((bits & 1) != 0 || bits == 0) shapes.push_back({kind, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
+    return shapes;
+  }
+
+  // w_i . x' of a row, and |x'|^2 / 2 behind them.
+  template <class T>
+  static std::vector<T> products(const Case& c, std::int64_t s, std::int64_t t, std::int64_t h) {
+    const std::int64_t d = c.shape.d, row = ((s * c.shape.n + t) * c.shape.heads + h) * d;
+    const T scale = static_cast<T>(std::pow(static_cast<double>(d), -0.25));
+    std::vector<T> e;
+    for (std::int64_t i = 0; i <= c.shape.m; ++i) {
+      T sum = 0;
+      const std::int64_t w = ((c.shape.projection_per_head ? h : 0) * c.shape.m + i) * d;
+      for (std::int64_t j = 0; j < d; ++j) {
+        const T x = scale * static_cast<T>(c.x.at(row + j));
+        sum += i < c.shape.m ? x * static_cast<T>(c.projection.at(w + j)) : x * x / 2;
+      }
+      e.push_back(sum);
+    }
+    return e;
+  }
+
+  // Features and decays by their definition.
+  template <class T>
+  static std::pair<std::vector<T>, std::vector<T>> plain(const Case& c) {
+    const FeatureShape& s = c.shape;
+    const std::int64_t width = kernels::features_of(s.kind, s.m);
+    std::vector<T> features(static_cast<std::size_t>(s.features().count())), decays, top;
+    std::vector<T> decay(static_cast<std::size_t>(s.batch * s.n * s.heads));
+    for (std::int64_t b = 0; b < s.batch; ++b)
+      for (std::int64_t h = 0; h < s.heads; ++h)
+        for (std::int64_t t = 0; t < s.n; ++t) {
+          const auto largest = [&](std::int64_t from, std::int64_t to) {
+            T most = -std::numeric_limits<T>::infinity();
+            for (; from < to; ++from) {
+              const std::vector<T> e = products<T>(c, b, from, h);
+              for (std::int64_t i = 0; i < s.m; ++i)
+                most = std::max(most, s.kind == softmax ? e[static_cast<std::size_t>(i)] - e.back() : e.back());
+            }
+            return most;
+          };
+          std::int64_t first = 0, end = t + 1;
+          if (s.groups) first = c.bounds[static_cast<std::size_t>(b * s.n + t)];
+          while (s.both && end < s.n && !(s.groups && c.bounds[static_cast<std::size_t>(b * s.n + end)] == end)) ++end;
+          const T at = s.keys ? largest(first, end) : largest(t, t + 1), before = largest(first, t);
+          const auto row = static_cast<std::size_t>((b * s.n + t) * s.heads + h);
+          decay[row] = t > first ? before - at : T(0);
+          const std::vector<T> e = products<T>(c, b, t, h);
+          T* phi = &features[row * static_cast<std::size_t>(width)];
+          for (std::int64_t i = 0; i < s.m; ++i) {
+            const T p = e[static_cast<std::size_t>(i)];
+            if (s.kind == softmax) phi[i] = std::exp(p - e.back() - at);
+            if (s.kind == relu) phi[i] = std::max(p, T(0)) + T(0.001);
+            if (s.kind != trigonometric) continue;
+            phi[i] = std::cos(p) * std::exp(e.back() - at);
+            phi[s.m + i] = std::sin(p) * std::exp(e.back() - at);
+          }
+        }
+    return {features, decay};
+  }
+
+  // Attention by features, from q, k and v in double.
+  struct Attention {
+    Case q, k;
+    ScanOperands scan;
+  };
+  Attention attention(FeatureShape s, double deviation_of_keys) {
+    Case q = drawn(s, 1);
+    s.keys = true, s.deviation = deviation_of_keys;
+    Case k = drawn(s, 2);
+    ScanShape shape{s.decays() ? kernels::ScanForm::gated : kernels::ScanForm::sum,
+                    s.decays() ? ScanDecay::head : ScanDecay::none, true, s.both, s.groups};
+    shape.n = s.n, shape.heads = s.heads, shape.batch = s.batch, shape.value_size = 5;
+    shape.key_size = kernels::features_of(s.kind, s.m);
+    ScanOperands scan = operands(shape);
+    scan.q = q.features, scan.k = k.features, scan.bounds = k.bounds;
+    if (s.decays()) scan.decay = k.decay;
+    return {q, k, scan};
+  }
+  void compute_attention(Attention& a) {
+    ops::run(ctx, a.q.args());
+    ops::run(ctx, a.k.args());
+    ops::run(ctx, a.scan.forward());
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(On, FeaturesTest, ::testing::ValuesIn(precisions, precisions + 2),
+                         [](const auto& i) { return name_of(i.param); });
+
+TEST_P(FeaturesTest, AreAsExactAsTheirDefinition) {
+  for (FeatureShape s : shapes()) {
+    SCOPED_TRACE(
+        fmt::format("kind {}, keys {}, both {}, groups {}", static_cast<int>(s.kind), s.keys, s.both, s.groups));
+    s.batch = 2, s.n = s.groups ? 150 : 40, s.projection_per_head = s.groups, s.d = 10, s.m = 7;
+    Case c = drawn(s, 1);
+    std::vector<Operand*> written{&c.features};
+    if (c.decay) written.push_back(&*c.decay);
+    run(c.args(), written);
+    expect_as_exact_as_plain("features", c.features, [&](auto zero) { return plain<decltype(zero)>(c).first; });
+    if (c.decay)
+      expect_as_exact_as_plain("decay", *c.decay, [&](auto zero) { return plain<decltype(zero)>(c).second; });
+  }
+}
+
+// The quotient of sums of exponentials, each relative to the largest of its row.
+TEST_P(FeaturesTest, CausalAttentionNeitherOverflowsNorLosesWhatAStrongKeyHides) {
+  for (const double deviation : {0.5, 4.0, 16.0}) {
+    FeatureShape s;
+    s.groups = true, s.m = 12;
+    Attention a = attention(s, deviation);
+    compute_attention(a);
+    const std::int64_t size = a.scan.shape.value_size;
+    expect_as_exact_as_plain(fmt::format("deviation {}", deviation), a.scan.o, [&](auto zero) {
+      using T = decltype(zero);
+      std::vector<T> o;
+      for (std::int64_t t = 0; t < s.n; ++t)
+        for (std::int64_t h = 0; h < s.heads; ++h) {
+          const std::vector<T> q = products<T>(a.q, 0, t, h);
+          std::vector<T> sum(static_cast<std::size_t>(size) + 1);
+          T top = -std::numeric_limits<T>::infinity();
+          for (const bool adds : {false, true})
+            for (std::int64_t key = a.k.bounds[static_cast<std::size_t>(t)]; key <= t; ++key) {
+              const std::vector<T> k = products<T>(a.k, 0, key, h);
+              for (std::size_t i = 0; i + 1 < k.size(); ++i) {
+                const T e = q[i] + (k[i] - k.back());
+                if (!adds) top = std::max(top, e);
+                const T p = adds ? std::exp(e - top) : T(0);
+                for (std::int64_t j = 0; j <= size; ++j)
+                  sum[static_cast<std::size_t>(j)] +=
+                      p * (j < size ? static_cast<T>(a.scan.v.at((key * s.heads + h) * size + j)) : T(1));
+              }
+            }
+          for (std::int64_t j = 0; j < size; ++j) o.push_back(sum[static_cast<std::size_t>(j)] / sum.back());
+        }
+      return o;
+    });
+  }
+}
+
+TEST_P(FeaturesTest, NoKeyChangesWhatIsBeforeIt) {
+  for (const FeatureKind kind : {softmax, trigonometric, relu}) {
+    FeatureShape s{.kind = kind, .keys = true};
+    s.heads = 1;
+    Case c = drawn(s, 2);
+    std::vector<double> x = c.x.values();
+    const auto results = [&] {
+      ops::run(ctx, c.args());
+      std::vector<double> all = c.features.found();
+      all.resize(static_cast<std::size_t>(100 * kernels::features_of(kind, s.m)));
+      const std::vector<double> decay = c.decay ? c.decay->found() : std::vector<double>(100);
+      all.insert(all.end(), decay.begin(), decay.begin() + 100);
+      return all;
+    };
+    const std::vector<double> before = results();
+    for (std::size_t e = static_cast<std::size_t>(100 * s.d); e < x.size(); ++e) x[e] *= 20;
+    c.x = with_values(s.x(), compute(), std::move(x));
+    EXPECT_EQ(results(), before);
+  }
+}
+
+TEST_P(FeaturesTest, HalvesThatHandOverTheirCAreTheWhole) {
+  FeatureShape s{.kind = softmax, .keys = true};
+  Case c = drawn(s, 2);
+  ops::run(ctx, c.args());
+  const auto features = c.features.raw(), decay = c.decay->raw();
+  c.features.reset(), c.decay->reset();
+  Operand handed = filled({1, s.heads}, compute(), -std::numeric_limits<double>::infinity());
+  for (const auto& [from, to] : {std::pair{0, 77}, {77, 200}}) {
+    kernels::FeaturesArgs half = c.args();
+    for (Tensor* t : {&half.x, &half.features, &half.decay}) *t = t->slice(1, from, to);
+    half.first_c = half.last_c = handed;
+    ops::run(ctx, half);
+  }
+  EXPECT_EQ(c.features.raw(), features);
+  EXPECT_EQ(c.decay->raw(), decay);
+}
+
+TEST_P(FeaturesTest, AProjectionIsOrthogonalAndPureInSeedAndRedraw) {
+  Operand a = result({2, 20, 8}), b = result({2, 20, 8}), independent = result({2, 20, 8});
+  run(kernels::DrawProjectionArgs{.projection = a, .seed = 5, .redraw = 3}, {&a});
+  run(kernels::DrawProjectionArgs{.projection = b, .seed = 5, .redraw = 4}, {&b});
+  run(kernels::DrawProjectionArgs{.projection = independent, .seed = 5, .redraw = 3, .orthogonal = false},
+      {&independent});
+  EXPECT_NE(a.raw(), b.raw());
+  const std::vector<double> w = a.found(), free = independent.found();
+  const auto dot = [](const std::vector<double>& x, std::size_t i, std::size_t j) {
+    return std::inner_product(&x[i * 8], &x[i * 8] + 8, &x[j * 8], 0.0);
+  };
+  const double near = 100 * half_step_of(compute());
+  for (std::size_t i = 0; i < 40; ++i) {
+    EXPECT_NEAR(dot(w, i, i), dot(free, i, i), near * dot(free, i, i));
+    for (std::size_t j = i / 20 * 20 + i % 20 / 8 * 8; j < i; ++j) EXPECT_NEAR(dot(w, i, j), 0, near * 10);
+  }
+}
+
+class FeatureGradientTest : public FeaturesTest {};
+INSTANTIATE_TEST_SUITE_P(On, FeatureGradientTest, ::testing::ValuesIn(precisions, precisions + 1),
+                         [](const auto& i) { return name_of(i.param); });
+
+// The finite differences see c and its decay as well: they cancel.
+TEST_P(FeatureGradientTest, GradientsOfTheQuotientAreFiniteDifferences) {
+  for (FeatureShape s : shapes()) {
+    if (!s.keys) continue;
+    SCOPED_TRACE(fmt::format("kind {}, both {}, groups {}", static_cast<int>(s.kind), s.both, s.groups));
+    s.keys = false, s.n = 20, s.d = 6, s.m = 20;
+    Attention a = attention(s, 1);
+    const auto loss = [&] {
+      compute_attention(a);
+      double sum = 0;
+      for (std::int64_t e = 0; e < a.scan.o->count(); ++e) sum += a.scan.o->as<const double>()[e] * a.scan.dout.at(e);
+      return sum;
+    };
+    loss();
+    ops::run(ctx, a.scan.backward());
+    Operand dq = result(s.x()), dk = result(s.x());
+    ops::run(ctx, kernels::FeaturesBackwardArgs{s.kind, a.q.x, a.q.projection, a.q.features, a.scan.dq, dq});
+    ops::run(ctx, kernels::FeaturesBackwardArgs{s.kind, a.k.x, a.k.projection, a.k.features, a.scan.dk, dk});
+    expect_gradient("q", a.q.x, dq, loss, 20, 1e-5);
+    expect_gradient("k", a.k.x, dk, loss, 20, 1e-5);
+  }
+}
+
+// Softmax attention of all keys, by its definition.
+std::vector<double> softmax_attention(const FeatureShape& s, const Operand& q, const Operand& k, const Operand& v,
+                                      std::int64_t size) {
+  std::vector<double> o;
+  for (std::int64_t t = 0; t < s.n; ++t) {
+    std::vector<double> sum(static_cast<std::size_t>(size) + 1);
+    for (std::int64_t key = 0; key < s.n; ++key) {
+      double score = 0;
+      for (std::int64_t e = 0; e < s.d; ++e) score += q.at(t * s.d + e) * k.at(key * s.d + e);
+      const double p = std::exp(score / std::sqrt(static_cast<double>(s.d)));
+      for (std::int64_t j = 0; j <= size; ++j)
+        sum[static_cast<std::size_t>(j)] += p * (j < size ? v.at(key * size + j) : 1);
+    }
+    for (std::int64_t j = 0; j < size; ++j) o.push_back(sum[static_cast<std::size_t>(j)] / sum.back());
+  }
+  return o;
+}
+
+TEST_P(FeatureGradientTest, ErrorsFallAsTheRootOfFeaturesAndOrthogonalRowsHaveLess) {
+  constexpr std::uint32_t redraws = 40;
+  // Root mean square error of attention by drawn features.
+  const auto error = [&](std::int64_t m, bool orthogonal) {
+    FeatureShape s{.both = true};
+    s.n = 128, s.heads = 1, s.m = m, s.deviation = 0.4;
+    Attention a = attention(s, s.deviation);
+    const std::vector<double> right = softmax_attention(s, a.q.x, a.k.x, a.scan.v, a.scan.shape.value_size);
+    double squares = 0;
+    for (std::uint32_t redraw = 0; redraw < redraws; ++redraw) {
+      for (const Operand* projection : {&a.q.projection, &a.k.projection})
+        ops::run(ctx, kernels::DrawProjectionArgs{
+                          .projection = *projection, .seed = 1, .redraw = redraw, .orthogonal = orthogonal});
+      compute_attention(a);
+      const std::vector<double> o = a.scan.o.found();
+      for (std::size_t e = 0; e < o.size(); ++e) squares += (o[e] - right[e]) * (o[e] - right[e]);
+    }
+    return std::sqrt(squares / (redraws * static_cast<double>(right.size())));
+  };
+  const double few = error(32, true), more = error(128, true), most = error(512, true);
+  EXPECT_NEAR(few / more, 2, 0.4) << few << " " << more;
+  EXPECT_NEAR(more / most, 2, 0.4) << more << " " << most;
+  EXPECT_LT(few, error(32, false));
+  EXPECT_LT(most, error(512, false));
+}
+
+}  // namespace
+}  // namespace longstride::testing::features_test
