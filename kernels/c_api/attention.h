@@ -142,8 +142,8 @@ struct longstride_output {
 // without a sink -infinity.
 //
 // Labels add rows of a table A to keys: scores are scale q_i . (k_j + A[label_ij]). The label is the clipped distance
-// min(max(j - i, -clip), clip) + clip, or with labels_from_end min(end_i - 1 - j, c - 1), where the end is that of the
-// keys that query i sees, which are counted by entries of each part of the pattern if it skips some; plus c where the
+// min(max(j - i, -clip), clip) + clip, or with labels_from_end min(end_i - 1 - j, c - 1), where the end is that of i's
+// interval, whatever lists say, counted by entries of each part of the pattern if it skips some; plus c where the
 // groups of i and j differ.
 struct longstride_forward_call {
   size_t struct_bytes;

@@ -350,8 +350,12 @@ class BlockMasks(unittest.TestCase):
             with self.assertRaises(ValueError) as caught:
                 longstride.lists_of(block_mask(mask_mod, 1, 2, self.n, self.n, block))
             self.assertIn(sentence, str(caught.exception))
-        with self.assertRaisesRegex(ValueError, "^block_mask is int, but must be a BlockMask$"):
+        with self.assertRaisesRegex(ValueError, "^lists is int, but must be BlockLists or a BlockMask of FlexAttention$"):
             longstride.attention(*support.inputs(1, 1, 8, 8, 8, torch.float32)[:3], P(), lists=64)
+        made_for_others = block_mask(blocks, 1, 2, 8, 250, 64)
+        if hasattr(made_for_others, "seq_lengths"):
+            with self.assertRaisesRegex(ValueError, "^lists is a BlockMask of 8 queries and 250 keys, but q has 8 rows"):
+                longstride.attention(*support.inputs(1, 2, 8, 8, 8, torch.float32)[:3], P(), lists=made_for_others)
 
 
 class Mistakes(unittest.TestCase):
@@ -409,8 +413,9 @@ class Mistakes(unittest.TestCase):
         self.refuses("key_begin is (1, 1, 2), torch.int64, on ", lists=lists(dtype=torch.int64))
         self.refuses("the list of query block 0 of head 0 of sequence 0 has key block 1, but must be increasing numbers "
                      "from 0 to 0", lists=lists(keys=(1,)), on_gpus=False)
-        self.refuses("block is 96, but must be a multiple of 64, or 0 for no lists", lists=lists(block=96))
-        self.refuses("block is 64.0, but must be a positive multiple of 64", lists=lists(block=64.0))
+        for block in (96, 64.0, 2**64 + 64):
+            self.refuses(f"block is {block}, but must be a positive multiple of 64", lists=lists(block=block))
+        self.refuses("keys of lists is list, but must be a tensor of torch.int32", lists=lists()._replace(keys=[0]))
         self.refuses("block is 64, but lists restrict a pattern of one part, dense", P(["local"], window=3),
                      lists=lists())
         begin = torch.zeros(2, 1, 8, dtype=torch.int32, device=device)

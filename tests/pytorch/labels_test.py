@@ -69,6 +69,14 @@ class Results(unittest.TestCase):
     def test_groups_of_other_queries_than_keys(self):
         self.check(DENSE, 14, True, 33, clip=3, groups=numbers(N, 1), query_groups=numbers(33, 2))
 
+    def test_numbers_of_groups_may_be_large(self):
+        q, k, v, _ = support.inputs(BATCH, HEADS, N, *SIZES, torch.float32)
+        vectors, groups = table(14, torch.float32), numbers(N, 1)
+        small = longstride.attention(q, k, v, WINDOW, labels=Labels(vectors, 3, groups))
+        large = (groups.long() - 1) * 2**40  # equal in the low half
+        for labels in (Labels(vectors, 3, large), Labels(vectors, 3, large, large.clone())):
+            self.assertTrue(torch.equal(longstride.attention(q, k, v, WINDOW, labels=labels), small))
+
     def test_places_from_the_end(self):
         self.check(WINDOW, 12, from_end=True)
         documents = (torch.arange(N, device=device) // 30).expand(BATCH, N)
@@ -121,7 +129,7 @@ class Mistakes(unittest.TestCase):
             (Labels(vectors.half(), 1), "table is (3, 2, 16), torch.float16, on"),
             (Labels(vectors, 0, groups[:, :7]), "query_groups is (2, 7), torch.int32, on"),
             (Labels(vectors, 0, groups[:1], groups), "key_groups is (1, 8), torch.int32, on"),
-            (Labels(vectors, 0, groups.float()), "query_groups of labels is torch.float32, but must be a tensor of"),
+            (Labels(vectors, 0, groups.float()), "groups of labels is torch.float32, but must be a tensor of"),
             (Labels(vectors, 0, None, groups), "query_groups of labels is given without groups"),
         ]:
             with self.subTest(sentence=sentence), self.assertRaises(ValueError) as caught:

@@ -65,7 +65,7 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, lists=N
 def _bounded_attention(q, k, v, text, scale, groups, bounds, lists, sink, labels):
     _refuse_other_layouts(q=q, k=k, v=v)
     attention_run.check(*attention_run.properties(q, k, v))
-    block, key_begin, keys, bounds = _listed(lists, groups, bounds)
+    block, key_begin, keys, bounds = _listed(lists, groups, bounds, (q.shape[2], k.shape[2]))
     begin, end = _bounds(groups, bounds, q.shape[0], k.shape[2])
     if groups is not None:
         if q.shape[2] != k.shape[2]:
@@ -88,15 +88,25 @@ def _bounded_attention(q, k, v, text, scale, groups, bounds, lists, sink, labels
                      query_groups=query_groups, key_groups=key_groups), (text, scale))
 
 
-def _listed(lists, groups, bounds):
-    """The members of lists, with whichever bounds are given."""
+def _listed(lists, groups, bounds, rows):
+    """The members of lists, with whichever bounds are given. rows: of queries and of keys."""
     if lists is None:
         return 0, None, None, bounds
     if not isinstance(lists, BlockLists):
+        if not hasattr(lists, "kv_num_blocks"):
+            raise ValueError(f"lists is {type(lists).__name__}, but must be BlockLists or a BlockMask of FlexAttention")
+        made_for = tuple(getattr(lists, "seq_lengths", rows))
+        if made_for != rows:
+            raise ValueError(f"lists is a BlockMask of {made_for[0]} queries and {made_for[1]} keys, but q has {rows[0]} "
+                             f"rows and k {rows[1]}; make a mask of these")
         lists = lists_of(lists)
-    block = lists.block
-    if lists.keys is not None and (isinstance(block, bool) or not isinstance(block, int) or block <= 0):
-        raise ValueError(f"block is {block!r}, but must be a positive multiple of 64")
+    if lists.keys is not None:
+        block = lists.block
+        if isinstance(block, bool) or not isinstance(block, int) or not 0 < block < 2**31 or block % 64 != 0:
+            raise ValueError(f"block is {block!r}, but must be a positive multiple of 64")
+        for name, x in (("key_begin", lists.key_begin), ("keys", lists.keys)):
+            if not isinstance(x, Tensor):
+                raise ValueError(f"{name} of lists is {type(x).__name__}, but must be a tensor of torch.int32")
     if lists.bounds is None:
         return *lists[:3], bounds
     if groups is not None or bounds is not None:

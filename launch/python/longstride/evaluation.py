@@ -158,7 +158,8 @@ def read_split(path, split="test", cross_files=False):
     """The sequences of a split of a prepared dataset, as arrays of bytes. Needs h5py.
 
     Sound of several files is one sequence per file, unless cross_files (the recipe's `data.cross_files`), and text that
-    has kept its documents one per document, which `data.documents: joined` joins: cross_files=True.
+    has kept its documents one per document, whose windows then begin with it; `data.documents: joined` joins them, as
+    cross_files=True does, and `separate` cuts windows from the joined text, which `longstride eval` alone scores.
     """
     try:
         import h5py
