@@ -46,7 +46,13 @@ std::vector<double> numbers(const Tensor& t) {
   return out;
 }
 
-// A row's positions in runs of one document and weight, a line for every 64 bytes.
+nlohmann::ordered_json as_json(const Tensor& t) {
+  const std::vector<double> of = numbers(t);
+  if (t.dtype() == Dtype::f32) return of;
+  return std::vector<std::int64_t>(of.begin(), of.end());
+}
+
+// A row's positions in runs of one document and weight, a line for every 64 bytes. Padding is a run of zeros.
 void print_row(const Batch& row, std::int64_t number) {
   const std::vector<double> ids = numbers(row.predicted()), groups = numbers(row.groups),
                             weights = numbers(row.weights);
@@ -57,10 +63,17 @@ void print_row(const Batch& row, std::int64_t number) {
   };
   for (std::size_t i = 0; i < ids.size();) {
     const double group = of(groups, i, 0), weight = of(weights, i, 1);
+    const auto in_run = [&](std::size_t at) {
+      return at < ids.size() && of(groups, at, 0) == group && of(weights, at, 1) == weight;
+    };
     std::string text;
     std::size_t end = i;
-    for (; end < ids.size() && end - i < line_bytes && of(groups, end, 0) == group && of(weights, end, 1) == weight;
-         ++end)
+    while (weight == 0 && in_run(end) && ids[end] == 0) ++end;
+    if (end == ids.size() && end > i) {
+      fmt::print("{:>8}  padding of {}\n", i, end - i);
+      return;
+    }
+    for (end = i; end - i < line_bytes && in_run(end); ++end)
       if (ids[end] < static_cast<double>(ids::bytes))
         text += static_cast<char>(ids[end]);
       else
@@ -94,7 +107,7 @@ void run_batch(const BatchOptions& o, Session& session) {
     nlohmann::ordered_json fields = {{"row", row}};
     const Batch one = batch.slice(row, row + 1);
     for (const auto& [name, field] : batch_fields)
-      if ((one.*field).given()) fields[name] = numbers(one.*field);
+      if ((one.*field).given()) fields[name] = as_json(one.*field);
     out["rows"].push_back(fields);
   }
   print_json(out);

@@ -35,6 +35,7 @@ TEST(DocumentCommands, ShowAndExportTheGroupsAndWeightsOfRows) {
     for (std::size_t i = 1; i < groups.size(); ++i)
       EXPECT_EQ(groups[i] > groups[i - 1], tokens[i - 1] == '\n') << documents << " at " << i;
     EXPECT_EQ(row.contains("weights"), documents == "rows");
+    EXPECT_TRUE(row["tokens"][0].is_number_integer()) << row["tokens"][0];
     const CommandResult exported =
         run_command({"export", "r.yaml", "--set", set, "--steps", "2", "--output", documents}, dir.path());
     ASSERT_EQ(exported.exit_code, 0) << exported.err;
@@ -45,6 +46,10 @@ TEST(DocumentCommands, ShowAndExportTheGroupsAndWeightsOfRows) {
   }
   const CommandResult text = run_command({"show", "batch", "r.yaml", "--set", "data.documents=separate"}, dir.path());
   EXPECT_NE(text.out.find("document 1    "), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find("padding"), std::string::npos) << text.out;
+  const CommandResult rows = run_command({"show", "batch", "r.yaml", "--set", "data.documents=rows"}, dir.path());
+  EXPECT_NE(rows.out.find("padding of "), std::string::npos) << rows.out;
+  EXPECT_EQ(rows.out.find("\\x00"), std::string::npos) << rows.out;
 }
 
 TEST(DocumentCommands, EvalScoresDocumentsApartOrJoined) {
