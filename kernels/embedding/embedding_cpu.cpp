@@ -46,7 +46,7 @@ struct TableRows {
 };
 
 template <class T>
-TableRows<T> rows_of(const EmbeddingArgs& args, std::int64_t sequence, std::int64_t slot) {
+TableRows<T> table_rows_of(const EmbeddingArgs& args, std::int64_t sequence, std::int64_t slot) {
   const std::int64_t width = args.start.size(0), at = sequence * args.tokens.size(1) + slot;
   const std::int64_t begin = args.begin.given() ? args.begin.as<const std::int32_t>()[at] : 0;
   const std::int64_t position = args.first + slot - (args.restart ? begin : 0);
@@ -72,7 +72,7 @@ void forward(const EmbeddingArgs& args) {
   const T scale = static_cast<T>(args.scale);
 #pragma omp parallel for schedule(static) if (batch * seq * width > 16384)
   for (std::int64_t i = 0; i < batch * seq; ++i) {
-    const TableRows<const T> rows = rows_of<const T>(args, i / seq, i % seq);
+    const TableRows<const T> rows = table_rows_of<const T>(args, i / seq, i % seq);
     T* y = out + i * width;
 #pragma omp simd
     for (std::int64_t j = 0; j < width; ++j) y[j] = scale * rows.row[0][j];
@@ -95,7 +95,7 @@ void backward(const EmbeddingBackwardArgs& args) {
   for (std::int64_t begin = 0; begin < width; begin += block) {
     const std::int64_t count = std::min(block, width - begin);
     for (std::int64_t i = 0; i < batch * seq; ++i) {
-      const TableRows<T> rows = rows_of<T>(args, i / seq, i % seq);
+      const TableRows<T> rows = table_rows_of<T>(args, i / seq, i % seq);
       const T* dy = gradient + i * width + begin;
       for (int k = 0; k < rows.count; ++k) {
         T* row = rows.row[k] + begin;
