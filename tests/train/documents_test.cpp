@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/support/stream_run.h"
+#include "tests/support/temporary_directory.h"
 
 namespace longstride::test::documents_test {
 namespace {

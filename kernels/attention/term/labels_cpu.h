@@ -31,8 +31,8 @@ class LabelsTerm : public NoTerm<T> {
   };
 
   template <class Args>
-  LabelsTerm(const Args& args, const Pass& pass, const Part& part, const WorkUnit& unit, const Space& space)
-      : NoTerm<T>(args, pass, part, unit, {}),
+  LabelsTerm(const Args& args, const Pass& in, const Part& one, const WorkUnit& unit, const Space& space)
+      : NoTerm<T>(args, in, one, unit, {}),
         space_(space),
         rule_(args.labels, unit.sequence),
         count_(args.labels.count()),
@@ -44,11 +44,11 @@ class LabelsTerm : public NoTerm<T> {
       sums_ = space_.sums + (unit.sequence * args.q.size(2) + unit.head) * args.q.size(1) * count_;
   }
 
-  void load_queries(const HeadRows<const T>&, const T* q_t, const RowSet& queries, Tile tile, std::int64_t lanes) {
+  void load_queries(const HeadRows<const T>&, const T* q_t, const RowSet& set, Tile tile, std::int64_t lanes) {
     rows_ = tile.rows;
     std::fill_n(space_.positions, lanes, 0);
     std::fill_n(space_.ends, lanes, 0);
-    each_entry(queries, tile.begin, tile.rows, [&](std::int32_t r, std::int32_t position) {
+    each_entry(set, tile.begin, tile.rows, [&](std::int32_t r, std::int32_t position) {
       space_.positions[r] = position;
       space_.ends[r] = this->interval(position).end;
     });
@@ -56,12 +56,12 @@ class LabelsTerm : public NoTerm<T> {
     std::fill_n(space_.dby_label, count_ * lanes, T(0));
   }
 
-  void add_scores(const Block& block, Tile keys, T* s, std::int64_t ld) const {
-    each_label(block, keys, ld,
+  void add_scores(const Block& block, Tile tile, T* s, std::int64_t ld) const {
+    each_label(block, tile, ld,
                [&](std::int64_t pair, std::int64_t of_label) { s[pair] += space_.by_label[of_label]; });
   }
-  void add_gradients(const Block& block, Tile keys, const T* ds, std::int64_t ld) const {
-    each_label(block, keys, ld,
+  void add_gradients(const Block& block, Tile tile, const T* ds, std::int64_t ld) const {
+    each_label(block, tile, ld,
                [&](std::int64_t pair, std::int64_t of_label) { space_.dby_label[of_label] += ds[pair]; });
   }
 
@@ -76,9 +76,9 @@ class LabelsTerm : public NoTerm<T> {
  private:
   // f(element of a tile, element of by_label) of the pairs of a block.
   template <class F>
-  void each_label(const Block& block, Tile keys, std::int64_t ld, F&& f) const {
+  void each_label(const Block& block, Tile tile, std::int64_t ld, F&& f) const {
     for (std::int32_t r = block.first_row; r < block.first_row + block.rows; ++r) {
-      const std::int32_t entry = keys.begin + r, j = this->keys.position(entry);
+      const std::int32_t entry = tile.begin + r, j = this->keys.position(entry);
       for (std::int64_t x = block.first_lane; x < block.first_lane + block.lanes; ++x)
         f(r * ld + x, rule_.label(space_.positions[x], j, space_.ends[x] - 1 - entry) * ld + x);
     }
