@@ -51,16 +51,14 @@ function(longstride_flags target)
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link,address -fno-omit-frame-pointer -Wno-error)
     target_link_options(${target} PUBLIC -fsanitize=address)
   endif()
-  if(LONGSTRIDE_UNITY)
+  # Tests should test the loops that users run, and what gcc makes of a loop depends on what it inlines.
+  if(LONGSTRIDE_UNITY AND (NOT target STREQUAL "longstride_kernels" OR LONGSTRIDE_SANITIZE OR LONGSTRIDE_FUZZERS))
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
     # A function of one file may be called like a variable of another, so only local names are compared, where the compiler
     # can do that: what -Wshadow says of them in a build without groups must not be news. And gcc takes a file that is
     # included for a header, whose classes should have no members of unnamed namespaces.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>
       "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wshadow=local;-Wno-subobject-linkage>")
-    # Tests should test the loops that users run, and what gcc makes of a loop depends on what it inlines.
-    if(NOT target STREQUAL "longstride_kernels" OR LONGSTRIDE_SANITIZE OR LONGSTRIDE_FUZZERS)
-      set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
-    endif()
   endif()
   if(LONGSTRIDE_CUDA)
     target_compile_definitions(${target} PUBLIC LONGSTRIDE_CUDA)

@@ -94,10 +94,6 @@ __device__ inline float warp_max(float x) {
   for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
   return x;
 }
-__device__ inline float warp_sum(float x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, step);
-  return x;
-}
 
 // The intervals of this warp's rows, one per lane.
 template <class Seen>

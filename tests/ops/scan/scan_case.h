@@ -60,41 +60,40 @@ struct ScanOperands {
   static Tensor given(const std::optional<Operand>& x) { return x ? static_cast<Tensor>(*x) : Tensor(); }
   Tensor begin() { return bounds.empty() ? Tensor() : Tensor(bounds.data(), Dtype::i32, {shape.batch, 1, shape.n}); }
   kernels::Direction direction() const { return shape.both ? kernels::Direction::both : kernels::Direction::past; }
+  // The arguments that both passes have.
+  template <class Args>
+  Args common() {
+    Args args{};
+    args.form = shape.form;
+    args.q = q;
+    args.k = k;
+    args.v = v;
+    args.o = o;
+    args.decay = given(decay);
+    args.beta = given(beta);
+    args.begin = begin();
+    args.denominator = given(denominator);
+    args.chunk_states = given(chunk_states);
+    args.direction = direction();
+    return args;
+  }
   kernels::ScanArgs forward() {
-    return {.form = shape.form,
-            .q = q,
-            .k = k,
-            .v = v,
-            .o = o,
-            .decay = given(decay),
-            .beta = given(beta),
-            .begin = begin(),
-            .denominator = given(denominator),
-            .first_state = given(first_state),
-            .last_state = given(last_state),
-            .chunk_states = given(chunk_states),
-            .direction = direction()};
+    auto args = common<kernels::ScanArgs>();
+    args.first_state = given(first_state);
+    args.last_state = given(last_state);
+    return args;
   }
   kernels::ScanBackwardArgs backward() {
-    return {.form = shape.form,
-            .q = q,
-            .k = k,
-            .v = v,
-            .o = o,
-            .decay = given(decay),
-            .beta = given(beta),
-            .begin = begin(),
-            .denominator = given(denominator),
-            .chunk_states = given(chunk_states),
-            .dout = dout,
-            .dlast_state = given(dlast_state),
-            .dq = dq,
-            .dk = dk,
-            .dv = dv,
-            .ddecay = given(ddecay),
-            .dbeta = given(dbeta),
-            .dfirst_state = given(dfirst_state),
-            .direction = direction()};
+    auto args = common<kernels::ScanBackwardArgs>();
+    args.dout = dout;
+    args.dlast_state = given(dlast_state);
+    args.dq = dq;
+    args.dk = dk;
+    args.dv = dv;
+    args.ddecay = given(ddecay);
+    args.dbeta = given(dbeta);
+    args.dfirst_state = given(dfirst_state);
+    return args;
   }
   template <class A>
   kernels::NaiveScanResult<A> naive() const {
