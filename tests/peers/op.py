@@ -14,7 +14,7 @@ import sys
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 import longstride
 from frame.timing import in_turn, wall
@@ -113,6 +113,19 @@ def documents(n, count):
     return torch.cat([torch.zeros(1), cuts.sort().values, torch.full((1,), n)]).int().cuda()
 
 
+def block_mask(n, count, block):
+    """Every block of queries sees `count` blocks of keys: the three around it, and others at random. None is masked."""
+    blocks, generator = n // block, torch.Generator().manual_seed(6)
+    own = torch.arange(blocks)[:, None]
+    draw = torch.rand(blocks, blocks, generator=generator)
+    draw[(own - torch.arange(blocks)).abs() <= 1] = 2
+    keys = torch.zeros(1, 1, blocks, blocks, dtype=torch.int32, device="cuda")
+    keys[..., :count] = draw.topk(count).indices.sort().values
+    counts = torch.full((1, 1, blocks), count, dtype=torch.int32, device="cuda")
+    return BlockMask.from_kv_blocks(torch.zeros_like(counts), torch.zeros_like(keys), counts, keys, BLOCK_SIZE=block,
+                                    seq_lengths=(n, n))
+
+
 def ours(**arguments):
     return of_heads(lambda q, k, v: longstride.attention(q, k, v, **arguments))
 
@@ -159,6 +172,9 @@ def seen_cases():
         "by closed form": lambda: ours(**window)}
     yield "both directions, 513", shape, dict(pattern=P(parts=["local"], window=513, direction="both")), {
         "FA4": lambda: flash((256, 256), causal=False)}
+    mask = block_mask(n, 8, 64)
+    yield "lists of 8 x 64", shape, dict(pattern=P(direction="both"), lists=longstride.lists_of(mask)), {
+        "Flex": lambda: flex(mask, "TRITON")}
     yield "sink, window 512", shape, dict(**window, sink=torch.zeros(8, device="cuda")), {
         "without a sink": lambda: ours(**window)}
 
