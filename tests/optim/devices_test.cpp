@@ -29,6 +29,11 @@ struct Layout {
       if (as_tensors.tensors.size() == 3) decayed = size;
     }
   }
+  bool between_tensors(std::int64_t i) const {
+    for (const auto& [begin, count] : as_tensors.tensors)
+      if (i >= begin && i < begin + count) return false;
+    return i < size;
+  }
 };
 
 Optimizer::Config config_of(OptimizerKind kind) {
@@ -132,7 +137,8 @@ TEST_P(OptimizerOnDevices, IsAsExactAsPlainArithmeticAndSkipsWhatIsNotFinite) {
     expect_exact("factors", factors, &Trial::factors);
     const std::vector<double> exact_weights = weights.found(), copy = low.found();
     for (std::size_t i = 0; i < copy.size() && rounds && c.parts.factored.empty(); ++i)
-      ASSERT_EQ(copy[i], rounded(exact_weights[i], compute())) << i;
+      if (c.parts.tensors.empty() || !Layout().between_tensors(static_cast<std::int64_t>(i)))  // which nobody reads
+        ASSERT_EQ(copy[i], rounded(exact_weights[i], compute())) << i;
     const std::vector<std::byte> raw = scalars.raw();
     kernels::OptimizerScalars found;
     std::memcpy(&found, raw.data(), sizeof(found));

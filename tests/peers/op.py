@@ -101,7 +101,8 @@ def flash_of_documents(ends):
     longest = int(ends.diff().max())
 
     def run(q, k, v):
-        result = flash_attn_varlen_func(q[0], k[0], v[0], ends, ends, longest, longest, causal=True)
+        result = flash_attn_varlen_func(q[0], k[0], v[0], cu_seqlens_q=ends, cu_seqlens_k=ends, max_seqlen_q=longest,
+                                        max_seqlen_k=longest, causal=True)
         return (result[0] if isinstance(result, tuple) else result)[None]
 
     return run
@@ -153,9 +154,9 @@ def columns(run, stride):
     return of_classes
 
 
-def flex(mask, backend, keys=lambda x: x):
+def flex(mask, backend, keys=lambda x: x, **tiles):
     compiled = torch.compile(flex_attention, dynamic=False)
-    options = {"BACKEND": backend}
+    options = {"BACKEND": backend, **tiles}
     return of_heads(lambda q, k, v: compiled(q, keys(k), keys(v), block_mask=mask, kernel_options=options))
 
 
@@ -174,7 +175,7 @@ def seen_cases():
         "FA4": lambda: flash((256, 256), causal=False)}
     mask = block_mask(n, 8, 64)
     yield "lists of 8 x 64", shape, dict(pattern=P(direction="both"), lists=longstride.lists_of(mask)), {
-        "Flex": lambda: flex(mask, "TRITON")}
+        "Flex": lambda: flex(mask, "TRITON", BLOCK_M=64, BLOCK_N=64, BLOCK_M1=64, BLOCK_N1=64, BLOCK_M2=64, BLOCK_N2=64)}
     yield "sink, window 512", shape, dict(**window, sink=torch.zeros(8, device="cuda")), {
         "without a sink": lambda: ours(**window)}
 

@@ -186,8 +186,10 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   store_rows(acc, o_rows, call.value_size, queries, begin, 1.0f, false);
 }
 
+// Without a term, at most 128 registers: four blocks a multiprocessor are 5% faster than three.
 template <class Term>
-__global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_constant__ typename Term::Call call) {
+__global__ __launch_bounds__(block_threads,
+                             Term::given ? 3 : 4) void dq_f32_kernel(const __grid_constant__ typename Term::Call call) {
   const Term term(call, Side::queries, rows);
   const WorkUnit& unit = term.unit;
   const std::int32_t begin = unit.tile * rows;
@@ -245,7 +247,8 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
         s[r] = weight * along;
       } else {
         if constexpr (Term::given) s[r] += allowed ? pairs.score(query, key, now.part) : 0.0f;
-        s[r] = allowed ? expf(s[r] * call.scale - lse[r]) * (dp[r] - delta[r]) : 0.0f;
+        const float along = expf(s[r] * call.scale - lse[r]) * (dp[r] - delta[r]);
+        s[r] = allowed ? along : 0.0f;
         if constexpr (Term::given) pairs.add_gradients(s[r], query, key, now.part);
       }
     }

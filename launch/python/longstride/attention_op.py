@@ -7,6 +7,7 @@ microseconds more per call on the host. A call that needs nothing of this goes t
 """
 import functools
 import sys
+from operator import index
 
 import torch
 from torch import Tensor
@@ -72,7 +73,7 @@ def _bounded_attention(q, k, v, text, scale, groups, bounds, lists, sink, labels
             raise ValueError(f"groups is given, but q has {q.shape[2]} rows and k {k.shape[2]}; give bounds instead")
         text = text[:-1] + ', "documents": true}'
     if keys is not None:
-        text = text[:-1] + f', "block": {block}}}'
+        text = text[:-1] + f', "block": {index(block)}}}'  # a constant of compiled code, of all shapes, too
     if sink is not None:
         if not isinstance(sink, Tensor) or not sink.is_floating_point():
             kind = sink.dtype if isinstance(sink, Tensor) else type(sink).__name__

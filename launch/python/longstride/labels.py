@@ -1,4 +1,5 @@
 """Labels of pairs of positions, whose vectors attention adds to keys."""
+from operator import index
 from typing import NamedTuple, Optional
 
 import torch
@@ -52,4 +53,4 @@ class Labels(NamedTuple):
         if not isinstance(self.from_end, bool):
             raise ValueError(f"from_end of labels is {self.from_end!r}, but must be True or False")
         from_end = "true" if self.from_end else "false"  # json.dumps would leave the graph of torch.compile
-        return f'{text[:-1]}, "clip": {self.clip}, "from_end": {from_end}}}'
+        return f'{text[:-1]}, "clip": {index(self.clip)}, "from_end": {from_end}}}'
