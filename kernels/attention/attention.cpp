@@ -89,6 +89,7 @@ void check_forward(Device device, const Args& args, bool with_gradients = false)
   if (args.labels.given()) check_labels(args.labels, q, n);
   const Shape expected{batch, heads, queries};
   const Dtype exact = exact_type(device, q.dtype());
+  if (args.sink.given()) check_vector(args.sink, heads, exact, "attention's sink");
   LONGSTRIDE_CHECK(args.lse.shape() == expected && args.lse.contiguous() && args.lse.dtype() == exact,
                    "attention's lse is {} of {}, but must be contiguous {} of {}", args.lse.shape().text(),
                    name_of(args.lse.dtype()), expected.text(), name_of(exact));
@@ -106,6 +107,8 @@ void AttentionBackwardArgs::check(Device device) const {
   check_rows(dq, q.shape(), q.dtype(), "attention's dq");
   check_rows(dk, k.shape(), q.dtype(), "attention's dk");
   check_rows(dv, v.shape(), q.dtype(), "attention's dv");
+  LONGSTRIDE_CHECK(!dsink.given() || sink.given(), "attention's dsink is given without a sink");
+  if (dsink.given()) check_vector(dsink, sink.count(), sink.dtype(), "attention's dsink");
   if (!dtable.given()) return;
   LONGSTRIDE_CHECK(labels.given(), "attention's dtable is given without labels, but must be absent");
   LONGSTRIDE_CHECK(dtable.shape() == labels.table.shape() && dtable.dtype() == lse.dtype() && dtable.contiguous(),

@@ -1,6 +1,6 @@
 // o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the plan and, where given, bounds and lists allow i
 // (Eq. 2 to 8), in tiles with an online softmax (Dao et al. 2022): no n x n matrix, and no tile without an allowed pair
-// is touched. Labels add vectors to the keys (kernels/attention/term/labels.h).
+// is touched. Labels add vectors to the keys (kernels/attention/term/labels.h), a sink joins the softmax (sink.h).
 //
 // The result does not depend on the number of threads, bit for bit. A row without an allowed key gets o = 0, lse =
 // -infinity and no gradient.
@@ -31,6 +31,7 @@ struct AttentionArgs {
   RowBounds bounds = {};
   BlockLists lists = {};
   Labels labels = {};
+  Tensor sink = {};  // (heads), of lse's type; finite
 
   void check(Device device) const;
   // The pattern's pairs are not counted here, so FLOPs are the caller's to add.
@@ -39,7 +40,7 @@ struct AttentionArgs {
 };
 LONGSTRIDE_OP(attention, AttentionArgs)
 
-// Overwrites dq, dk and dv, and adds to dtable in a fixed order.
+// Overwrites dq, dk and dv, and adds to dtable and dsink in a fixed order.
 struct AttentionBackwardArgs {
   const AttentionPlan* plan = nullptr;
   Tensor q, k, v, o, lse;  // as above, o and lse from forward
@@ -52,6 +53,8 @@ struct AttentionBackwardArgs {
   BlockLists lists = {};
   Labels labels = {};
   Tensor dtable = {};  // like the labels' table, but contiguous and of lse's type; absent: not wanted
+  Tensor sink = {};
+  Tensor dsink = {};  // like sink; absent: not wanted
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::attention_backward, bytes_of(q, k, v, o, lse, dout, dq, dk, dv), 0}; }

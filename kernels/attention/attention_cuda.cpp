@@ -51,14 +51,16 @@ void attention(const AttentionArgs& args, const Launch& launch) {
 
 void attention_backward(const AttentionBackwardArgs& args, const Launch& launch) {
   const AttentionChoice choice = choose_here(args, {&args.dout, &args.dq, &args.dk, &args.dv});
-  if (choice.family == AttentionFamily::band) {
+  auto* const delta = args.scratch.as<float>();
+  const bool is_band = choice.family == AttentionFamily::band;
+  if (!is_band || args.dsink.given()) attention_delta(args.o, args.dout, delta, launch);
+  if (args.dsink.given()) attention_sink_gradient(args, delta, launch);
+  if (is_band) {
     const bool is_small = args.q.size(3) <= 32 && args.v.size(3) <= 32;
     return is_small ? sm90::attention_backward_band_small(args, choice.band, launch)
                     : sm90::attention_backward_band_large(args, choice.band, launch);
   }
-  auto* const delta = args.scratch.as<float>();
   std::byte* const sums = args.scratch.as<std::byte>() + choice.delta_bytes;
-  attention_delta(args.o, args.dout, delta, launch);
   if (choice.family == AttentionFamily::classes)
     return sm90::attention_backward_classes(args, choice.long_band, delta, launch);
   if (choice.family == AttentionFamily::turns)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/base/block_sum.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"
 
@@ -81,6 +82,22 @@ void zero_heads(const Tensor& v, std::int32_t first, std::int32_t heads, const L
   });
 }
 
+// A block has a head's rows, so that their sum has one order.
+constexpr int sink_threads = 1024;
+__global__ __launch_bounds__(sink_threads) void sink_gradient_kernel(const float* lse, const float* delta,
+                                                                     std::int64_t n, std::int64_t batch,
+                                                                     const float* sink, float* dsink) {
+  const std::int64_t head = blockIdx.x;
+  const float logit = sink[head];
+  float sum = 0;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const std::int64_t begin = (b * gridDim.x + head) * n;
+    for (std::int64_t i = begin + threadIdx.x; i < begin + n; i += sink_threads) sum += expf(logit - lse[i]) * delta[i];
+  }
+  const double total = block_sum<sink_threads>(sum);
+  if (threadIdx.x == 0) dsink[head] -= static_cast<float>(total);
+}
+
 // True if every position is a key of the part.
 bool reaches_every_key(const AttentionPlan& plan, std::int32_t head) {
   const PartKind kind = plan.parts_of(plan.passes_of(head).front()).front().kind;
@@ -110,6 +127,12 @@ void attention_delta(const Tensor& o, const Tensor& dout, float* delta, const La
   with_gpu_type(o.dtype(), [&](auto zero) {
     run("attention delta", delta_kernel<decltype(zero)>, {blocks, block_threads}, launch, call);
   });
+}
+
+void attention_sink_gradient(const AttentionBackwardArgs& args, const float* delta, const Launch& launch) {
+  run("sink gradient", sink_gradient_kernel, {static_cast<unsigned>(args.q.size(2)), sink_threads}, launch,
+      args.lse.as<const float>(), delta, args.q.size(1), args.q.size(0), args.sink.as<const float>(),
+      args.dsink.as<float>());
 }
 
 void attention_zero_unreached(const AttentionBackwardArgs& args, const Launch& launch) {

@@ -9,7 +9,6 @@
 #include "kernels/c_api/mistakes.h"
 #include "kernels/c_api/views.h"
 #include "kernels/distance_attention/distance_attention.h"
-#include "kernels/sink/sink.h"
 
 struct longstride_plan {
   longstride::kernels::c_api::DistanceSettings settings;  // without a term
@@ -120,9 +119,13 @@ Args args_of(const longstride_plan& plan, const Call& call, bool planning) {
   args.bounds = bounds_of(plan, call.begin, call.end);
   args.lists = lists_of(plan, call.key_begin, call.keys);
   args.labels = labels_of(plan, call);
-  if constexpr (requires { call.dtable; })
-    args.dtable = array_of(plan.extras.labels > 0 && (planning || call.dtable != nullptr), call.dtable,
-                           Parameters{s}.exact, table_of(plan));
+  const Parameters p{s};
+  args.sink = array_of(plan.extras.sink, call.sink, p.exact, p.span);
+  if constexpr (requires { call.dtable; }) {
+    args.dsink = array_of(plan.extras.sink && (planning || call.dsink != nullptr), call.dsink, p.exact, p.span);
+    args.dtable =
+        array_of(plan.extras.labels > 0 && (planning || call.dtable != nullptr), call.dtable, p.exact, table_of(plan));
+  }
   return rows_of(plan.settings, call, args);
 }
 
@@ -260,50 +263,21 @@ struct Interface<longstride_distance_plan> {
   using Backward = DistanceAttentionBackwardArgs;
 };
 
-// The sink's part of a call with the arguments of attention, or nothing.
-template <class Call, class Args>
-auto sink_of(const longstride_plan& plan, const Call& call, const Args& args) {
-  const Parameters p{plan.settings};
-  const Tensor sink = array_of(plan.extras.sink, call.sink, p.exact, p.span);
-  if constexpr (requires { call.dsink; })
-    return SinkBackwardArgs{sink, args.o, args.lse, args.dout, array_of(plan.extras.sink, call.dsink, p.exact, p.span)};
-  else
-    return SinkArgs{sink, args.o, args.lse};
-}
-
-// Scratch for attention and, on lines behind it, for lists seen from the keys and for the sink's gradient.
+// Scratch for attention and, on lines behind it, for lists seen from the keys.
 struct ScratchBytes {
-  std::size_t attention = 0, lists = 0, sink = 0;
+  std::size_t attention = 0, lists = 0;
 
   std::size_t lists_at() const { return (attention + scratch_line - 1) / scratch_line * scratch_line; }
-  std::size_t sink_at() const { return lists_at() + lists; }  // lists end on a line
-  std::size_t all() const { return lists == 0 && sink == 0 ? attention : sink_at() + sink; }
+  std::size_t all() const { return lists == 0 ? attention : lists_at() + lists; }
 };
 
 template <class Plan, class Call, class Args>
 ScratchBytes scratch_of(const Plan& plan, const Call& call, const Args& args) {
   const Device device = plan.settings.keys.device;
   ScratchBytes bytes{args.scratch_on(device).bytes()};
-  if constexpr (requires { call.dsink; }) {
+  if constexpr (requires { call.dsink; })
     if (args.lists.given()) lists_from_keys(plan, args.lists, nullptr, bytes.lists);
-    if (plan.extras.sink) bytes.sink = sink_of(plan, call, args).scratch_on(device).bytes();
-  }
   return bytes;
-}
-
-// Forward changes o and lse, from which backward and the sink's own gradient follow.
-template <class Call, class Args>
-void run_sink(const longstride_plan& plan, const Call& call, const Args& args, std::size_t scratch_at,
-              const Launch& launch) {
-  const Device device = plan.settings.keys.device;
-  auto sink = sink_of(plan, call, args);
-  if constexpr (requires { call.dsink; }) {
-    if (call.dsink == nullptr) return;
-    const Tensor needed = sink.scratch_on(device);
-    sink.scratch = Tensor(static_cast<std::byte*>(call.scratch) + scratch_at, needed.dtype(), needed.shape());
-  }
-  sink.check(device);
-  launch_on(device, sink, launch);
 }
 
 // The lists, seen from the keys as well.
@@ -348,8 +322,6 @@ void run(const Plan* plan, const Call* given) {
   const Tensor needed = args.scratch_on(s.device);
   if (needed.given()) args.scratch = Tensor(call.scratch, needed.dtype(), needed.shape());
   launch_on(s.device, args, launch);
-  if constexpr (std::is_same_v<Plan, longstride_plan>)
-    if (plan->extras.sink) run_sink(*plan, call, args, bytes.sink_at(), launch);
 }
 
 longstride_plan plan_of(const longstride_plan_config* given) {

@@ -36,7 +36,10 @@ class EmulatedAttention {
         path_(path),
         labels_(labels),
         plan_(make_plan(pattern, 0, shape.heads, shape.n)),
-        in_(shape, dtype) {
+        in_(shape, dtype),
+        logits_(sinks_of(shape)),
+        sink_(logits_.begin(), logits_.end()),
+        dsink_(sink_.size()) {
     const auto elements = static_cast<std::size_t>(labels.count * labels.tables * shape.key_size);
     for (std::size_t e = 0; e < elements; ++e) {
       table_.push_back(element(testing::drawn_normals(5, 0, elements)[e]));
@@ -78,7 +81,8 @@ class EmulatedAttention {
                           path_,
                           bounds(),
                           lists(),
-                          labels()};
+                          labels(),
+                          logits(sink_)};
     AttentionBackwardArgs backward{plan_.get(),
                                    forward.q,
                                    forward.k,
@@ -95,9 +99,12 @@ class EmulatedAttention {
                                    bounds(),
                                    lists(),
                                    labels(),
-                                   {}};
+                                   {},
+                                   logits(sink_),
+                                   logits(dsink_)};
     if (labels_.count > 0) backward.dtable = Tensor(dtable_.data(), Dtype::f32, forward.labels.table.shape());
     std::fill(dtable_.begin(), dtable_.end(), 0.0f);
+    std::fill(dsink_.begin(), dsink_.end(), 0.0f);
     run_within_scratch(forward, [](const AttentionArgs& args) { cuda::attention(args, {}); });
     run_within_scratch(backward, [](const AttentionBackwardArgs& args) { cuda::attention_backward(args, {}); });
     std::vector<std::byte> written;
@@ -109,6 +116,7 @@ class EmulatedAttention {
     append(lse_);
     append(gradients_);
     append(dtable_);
+    append(dsink_);
     return written;
   }
   void expect_as_good_as_naive(const std::string& where) const {
@@ -118,6 +126,7 @@ class EmulatedAttention {
     x.dq = gradient(0);
     x.dk = gradient(1);
     x.dv = gradient(2);
+    x.dsink.assign(dsink_.begin(), dsink_.end());
     kernels::expect_as_good_as_naive(x, naive_, exact_, in_, where);
     if (labels_.count == 0) return;
     x.dtable.assign(dtable_.begin(), dtable_.end());
@@ -146,6 +155,7 @@ class EmulatedAttention {
     problem.tables = labels_.tables;
     problem.table = vectors_.data();
     problem.with_parameters = labels_.count > 0;
+    if (!logits_.empty()) problem.sink = logits_.data();
     NaiveAttention<A> naive(problem, rounding_to(stored));
     naive.run([&](std::int64_t s, std::int64_t h, std::int64_t i) {
       const std::vector<std::int32_t>& keys = masks[static_cast<std::size_t>(h)][static_cast<std::size_t>(i)];
@@ -161,6 +171,9 @@ class EmulatedAttention {
       return pairs;
     });
     return stored_result(naive.out, stored);
+  }
+  Tensor logits(std::vector<float>& of) const {
+    return of.empty() ? Tensor() : Tensor(of.data(), Dtype::f32, {shape_.heads});
   }
   Labels labels() {
     if (labels_.count == 0) return {};
@@ -226,6 +239,8 @@ class EmulatedAttention {
   std::shared_ptr<const AttentionPlan> plan_;
   AttentionInput in_;
   AttentionResult naive_, exact_;
+  std::vector<double> logits_;  // the sinks
+  std::vector<float> sink_, dsink_;
   std::vector<T> inputs_, gradients_, o_, dout_, table_;
   std::vector<double> vectors_;  // the table
   std::vector<float> lse_, dtable_;

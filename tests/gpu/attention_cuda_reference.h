@@ -57,7 +57,7 @@ template <class T>
 class DeviceAttention {
  public:
   DeviceAttention(const AttentionPlan& plan, const AttentionInput& in, AttentionPath path, bool packed,
-                  const HostBounds& bounds = {})
+                  const HostBounds& bounds = {}, const std::vector<float>& sink = {})
       : shape_(in.shape),
         packed_(packed),
         inputs_(pack(in)),
@@ -68,6 +68,8 @@ class DeviceAttention {
         begin_(bounds.begin),
         end_(bounds.end),
         by_documents_(bounds.documents),
+        sink_(sink),
+        dsink_(std::vector<float>(sink.size())),
         forward_{&plan,   slice(inputs_, 0), slice(inputs_, 1), slice(inputs_, 2),
                  own(o_), lse_of_shape(),    shape_.scale(),    {},
                  path,    bounds_of_shape()},
@@ -76,6 +78,8 @@ class DeviceAttention {
             own(dout_), slice(gradients_, 0), slice(gradients_, 1), slice(gradients_, 2), shape_.scale(), {},
             path,       bounds_of_shape()},
         scratch_(backward_.scratch_on(Device::cuda).bytes()) {
+    forward_.sink = backward_.sink = logits(sink_);
+    backward_.dsink = logits(dsink_);
     backward_.scratch = Tensor(scratch_.data(), Dtype::u8, {static_cast<std::int64_t>(scratch_.bytes())});
   }
 
@@ -93,6 +97,7 @@ class DeviceAttention {
   }
   void run(const Launch& launch = {}) {
     cuda::attention(forward_, launch);
+    if (sink_.count() > 0) cuda::check(cudaMemset(dsink_.data(), 0, dsink_.bytes()), "cudaMemset");
     cuda::attention_backward(backward_, launch);
   }
   WrittenArrays<T> written() const {
@@ -109,6 +114,8 @@ class DeviceAttention {
     r.dq = unpacked(g, 0);
     r.dk = unpacked(g, 1);
     r.dv = unpacked(g, 2);
+    const std::vector<float> dsink = dsink_.host();
+    r.dsink.assign(dsink.begin(), dsink.end());
     return r;
   }
 
@@ -167,6 +174,9 @@ class DeviceAttention {
     return rows(x.data(), shape_.n_q(), shape_.heads * shape_.value_size, shape_.value_size);
   }
   Shape statistics() const { return {shape_.batch, shape_.heads, shape_.n_q()}; }
+  static Tensor logits(const test::DeviceArray<float>& of) {
+    return of.count() == 0 ? Tensor() : Tensor(of.data(), Dtype::f32, {static_cast<std::int64_t>(of.count())});
+  }
   Tensor lse_of_shape() const { return {lse_.data(), Dtype::f32, statistics()}; }
   RowBounds bounds_of_shape() const {
     if (begin_.count() == 0) return {};
@@ -180,6 +190,7 @@ class DeviceAttention {
   test::DeviceArray<float> lse_;
   test::DeviceArray<std::int32_t> begin_, end_;
   bool by_documents_;
+  test::DeviceArray<float> sink_, dsink_;
   AttentionArgs forward_;
   AttentionBackwardArgs backward_;
   test::DeviceArray<unsigned char> scratch_;

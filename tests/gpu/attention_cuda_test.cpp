@@ -24,7 +24,8 @@ AttentionResult compute(const AttentionPlan& plan, const AttentionInput& in, Att
                         const HostBounds& bounds = {}) {
   AttentionResult result;
   cuda::with_gpu_type(in.dtype, [&](auto zero) {
-    DeviceAttention<decltype(zero)> call(plan, in, path, packed, bounds);
+    const std::vector<double> sinks = sinks_of(in.shape);
+    DeviceAttention<decltype(zero)> call(plan, in, path, packed, bounds, {sinks.begin(), sinks.end()});
     call.run();
     result = call.result();
   });
@@ -44,8 +45,8 @@ class AttentionCuda : public ::testing::TestWithParam<AttentionPath> {
                                const std::vector<Mask>& masks, const AttentionPlan& plan, bool packed = true,
                                const HostBounds& bounds = {}) {
     const AttentionInput in(shape, dtype);
-    const AttentionResult exact = dense_attention<double>(in, masks, Dtype::f64);
-    const AttentionResult naive = dense_attention<float>(in, masks, dtype);
+    const AttentionResult exact = dense_attention<double>(in, masks, Dtype::f64, sinks_of(shape));
+    const AttentionResult naive = dense_attention<float>(in, masks, dtype, sinks_of(shape));
     expect_as_good_as_naive(compute(plan, in, path_, packed, bounds), naive, exact, in,
                             p.name + ", layer " + std::to_string(layer) + ", " + name_of(dtype) + ", batch " +
                                 std::to_string(shape.batch) + ", n " + std::to_string(shape.n) + ", sizes " +

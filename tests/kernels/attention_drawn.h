@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "kernels/base/philox.h"
-#include "kernels/sink/sink.h"
 #include "tests/kernels/attention_patterns.h"
 #include "tests/kernels/attention_reference.h"
 #include "tests/support/as_good_as_naive.h"
@@ -235,19 +234,13 @@ class DrawnAttention {
     const auto table_of = [&](std::vector<T>& of) {
       return table.empty() ? Tensor() : Tensor(of.data(), DtypeOf<T>::value, {labels_, tables_, shape_.key_size});
     };
-    const Tensor logits(sink.data(), DtypeOf<T>::value, {shape_.heads}),
-        o = query_rows_view(x.o, shape_, shape_.value_size), lse = lse_view(x.lse, shape_);
+    const auto logits = [&](std::vector<T>& of) {
+      return sink.empty() ? Tensor() : Tensor(of.data(), DtypeOf<T>::value, {shape_.heads});
+    };
     const BlockLists lists = lists_ ? lists_->view() : BlockLists{};
-    run_forward(*plan, shape_, x, bounds(), lists, labels(table_of(table)));
-    if (!sink.empty()) cpu::sink({logits, o, lse}, {});
-    run_backward(*plan, shape_, x, bounds(), lists, labels(table_of(table)), table_of(gradients.table));
-    if (sink.empty()) return gradients;
-    SinkBackwardArgs args{logits, o, lse, query_rows_view(x.dout, shape_, shape_.value_size),
-                          Tensor(gradients.sink.data(), DtypeOf<T>::value, {shape_.heads})};
-    const Tensor scratch = args.scratch_on(Device::cpu);
-    Aligned memory(scratch.bytes());
-    args.scratch = Tensor(memory.data(), scratch.dtype(), scratch.shape());
-    cpu::sink_backward(args, {});
+    run_forward(*plan, shape_, x, bounds(), lists, labels(table_of(table)), logits(sink));
+    run_backward(*plan, shape_, x, bounds(), lists, labels(table_of(table)), table_of(gradients.table), logits(sink),
+                 logits(gradients.sink));
     return gradients;
   }
 

@@ -86,7 +86,7 @@ void run_checked(Args args, F&& run) {
 
 template <class T>
 void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x, const RowBounds& bounds = {},
-                 const BlockLists& lists = {}, const Labels& labels = {}) {
+                 const BlockLists& lists = {}, const Labels& labels = {}, const Tensor& sink = {}) {
   const AttentionArgs args{.plan = &plan,
                            .q = query_rows_view(x.q, s, s.key_size),
                            .k = rows_view(x.k, s, s.key_size),
@@ -96,13 +96,15 @@ void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionDa
                            .scale = s.scale(),
                            .bounds = bounds,
                            .lists = lists,
-                           .labels = labels};
+                           .labels = labels,
+                           .sink = sink};
   run_checked(args, [](const AttentionArgs& all) { cpu::attention(all, {}); });
 }
 
 template <class T>
 void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionData<T>& x, const RowBounds& bounds = {},
-                  const BlockLists& lists = {}, const Labels& labels = {}, const Tensor& dtable = {}) {
+                  const BlockLists& lists = {}, const Labels& labels = {}, const Tensor& dtable = {},
+                  const Tensor& sink = {}, const Tensor& dsink = {}) {
   const AttentionBackwardArgs args{.plan = &plan,
                                    .q = query_rows_view(x.q, s, s.key_size),
                                    .k = rows_view(x.k, s, s.key_size),
@@ -117,7 +119,9 @@ void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionD
                                    .bounds = bounds,
                                    .lists = lists,
                                    .labels = labels,
-                                   .dtable = dtable};
+                                   .dtable = dtable,
+                                   .sink = sink,
+                                   .dsink = dsink};
   run_checked(args, [](const AttentionBackwardArgs& all) { cpu::attention_backward(all, {}); });
 }
 

@@ -121,6 +121,11 @@ TEST(AttentionOp, RefusesTensorsThatDoNotMatchThePlanOrEachOther) {
   refuses(q, q, v, v, scratch.tensor({2, 40}, Dtype::f32));
   refuses(q, q, Tensor(), v, lse);
   EXPECT_THROW(ops::run(ctx, AttentionBackwardArgs{plan.get(), q, q, v, v, lse, v, q, q, q, 1}), InternalError);
+  AttentionArgs with_sink{plan.get(), q, q, v, v, lse, 1};
+  with_sink.sink = scratch.tensor({2}, Dtype::f32);
+  ops::run(ctx, with_sink);
+  with_sink.sink = scratch.tensor({3}, Dtype::f32);
+  EXPECT_THROW(ops::run(ctx, with_sink), InternalError);
 
   const DecodeCache cache{decode_plan.get(), scratch.tensor({1, decode_plan->rows, 8}, Dtype::f32),
                           scratch.tensor({1, decode_plan->rows, 16}, Dtype::f32)};

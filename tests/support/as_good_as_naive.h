@@ -61,6 +61,28 @@ inline void expect_as_good_as_naive(const char* name, const std::vector<double>&
   EXPECT_LE(mine.rms, 2 * allowed_error.rms + rounding * rms_of(exact) + term_rounding * rms_of(terms))
       << name << ", rms error, " << where;
 }
+
+// A head's sum over its rows of -exp(sink - lse) (dout . o), from o and lse as a call stored them.
+template <class A>
+std::vector<double> sink_gradient(const AttentionResult& x, const AttentionInput& in, bool magnitudes) {
+  const std::vector<double> sinks = sinks_of(in.shape);
+  const std::int64_t heads = in.shape.heads, size = in.shape.value_size, rows = in.shape.n_q();
+  std::vector<A> sums(sinks.size());
+  for (std::int64_t row = 0; row < in.shape.batch * rows; ++row)
+    for (std::size_t h = 0; h < sinks.size(); ++h) {
+      const std::int64_t at = row * heads + static_cast<std::int64_t>(h);
+      const double lse = x.lse[static_cast<std::size_t>((at / heads / rows * heads + at % heads) * rows + row % rows)];
+      A dot = 0;
+      for (auto e = static_cast<std::size_t>(at * size); e < static_cast<std::size_t>((at + 1) * size); ++e) {
+        const A term = static_cast<A>(in.dout[e]) * static_cast<A>(x.o[e]);
+        dot += magnitudes ? std::abs(term) : -term;
+      }
+      sums[h] += std::exp(static_cast<A>(sinks[h]) - static_cast<A>(lse)) * dot;
+    }
+  return {sums.begin(), sums.end()};
+}
+
+// dsink only where the call had sinks.
 inline void expect_as_good_as_naive(const AttentionResult& x, const AttentionResult& naive,
                                     const AttentionResult& exact, const AttentionInput& in, const std::string& where) {
   expect_as_good_as_naive("o", x.o, naive.o, exact.o, in.dtype, {}, where);
@@ -68,6 +90,9 @@ inline void expect_as_good_as_naive(const AttentionResult& x, const AttentionRes
   expect_as_good_as_naive("dq", x.dq, naive.dq, exact.dq, in.dtype, exact.dq_terms, where);
   expect_as_good_as_naive("dk", x.dk, naive.dk, exact.dk, in.dtype, exact.dk_terms, where);
   expect_as_good_as_naive("dv", x.dv, naive.dv, exact.dv, in.dtype, exact.dv_terms, where);
+  if (x.dsink.empty()) return;
+  expect_as_good_as_naive("dsink", x.dsink, sink_gradient<float>(x, in, false), sink_gradient<double>(x, in, false),
+                          Dtype::f32, sink_gradient<double>(x, in, true), where);
 }
 
 }  // namespace longstride::kernels

@@ -78,6 +78,14 @@ NaiveProblem naive_problem(const AttentionInput& in) {
           .with_terms = sizeof(A) == sizeof(double)};
 }
 
+// Logits of sinks, which shapes with an odd number of keys have.
+inline std::vector<double> sinks_of(const AttentionShape& shape) {
+  std::vector<double> logits;
+  for (std::int64_t h = 0; h < (shape.n % 2 == 1 ? shape.heads : 0); ++h)
+    logits.push_back(static_cast<double>(5 * h % 7) / 2 - 1);
+  return logits;
+}
+
 inline NaiveAttention<double>::Round rounding_to(Dtype stored) {
   if (stored == Dtype::f64) return nullptr;
   return [stored](double x) { return testing::rounded(x, stored); };
@@ -107,8 +115,11 @@ AttentionResult stored_result(const NaiveResult<A>& x, Dtype stored) {
 
 // `stored` is f64 for the correct result (A = double), the tested type for the naive one.
 template <class A>
-AttentionResult dense_attention(const AttentionInput& in, const std::vector<Mask>& masks, Dtype stored) {
-  NaiveAttention<A> naive(naive_problem<A>(in), rounding_to(stored));
+AttentionResult dense_attention(const AttentionInput& in, const std::vector<Mask>& masks, Dtype stored,
+                                const std::vector<double>& sinks = {}) {
+  NaiveProblem problem = naive_problem<A>(in);
+  if (!sinks.empty()) problem.sink = sinks.data();
+  NaiveAttention<A> naive(problem, rounding_to(stored));
   naive.run([&](std::int64_t, std::int64_t h, std::int64_t i) {
     std::vector<NaivePair<A>> pairs;
     for (const std::int32_t j : masks[static_cast<std::size_t>(h)][static_cast<std::size_t>(i)])

@@ -6,7 +6,6 @@
 #include "framework/layers/sequence_exchange.h"
 #include "framework/ops/run.h"
 #include "kernels/attention/attention.h"
-#include "kernels/sink/sink.h"
 
 namespace longstride {
 
@@ -117,18 +116,15 @@ AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in
                                        .o = out.o.split_last(heads, config_.value_size),
                                        .lse = out.lse,
                                        .scale = scale(),
-                                       .bounds = of_documents(ctx)});
-  add_sink(ctx, out.o.split_last(heads, config_.value_size), out.lse);
+                                       .bounds = of_documents(ctx),
+                                       .sink = sink_of(ctx)});
   return out;
 }
 
-Tensor AttentionMixer::of_heads(const Context& ctx, const Tensor& of_sink) const {
+Tensor AttentionMixer::sink_of(const Context& ctx, bool gradient) const {
+  if (!has_sink()) return {};
   const std::int64_t heads = config_.heads / ctx.sequence_ranks(), first = ctx.sequence_rank() * heads;
-  return of_sink.slice(0, first, first + heads);
-}
-
-void AttentionMixer::add_sink(Context& ctx, const Tensor& o, const Tensor& lse) const {
-  if (has_sink()) ops::run(ctx, kernels::SinkArgs{.sink = of_heads(ctx, sink_->master), .o = o, .lse = lse});
+  return (gradient ? sink_->gradient : sink_->master).slice(0, first, first + heads);
 }
 
 void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
@@ -160,13 +156,9 @@ void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dn
                                                  .dk = grad.k,
                                                  .dv = grad.v,
                                                  .scale = scale(),
-                                                 .bounds = of_documents(ctx)});
-    if (has_sink())
-      ops::run(ctx, kernels::SinkBackwardArgs{.sink = of_heads(ctx, sink_->master),
-                                              .o = o_heads.split_last(heads, size),
-                                              .lse = lse,
-                                              .dout = d_heads.split_last(heads, size),
-                                              .dsink = of_heads(ctx, sink_->gradient)});
+                                                 .bounds = of_documents(ctx),
+                                                 .sink = sink_of(ctx),
+                                                 .dsink = sink_of(ctx, true)});
     transform_back(ctx, qkv, heads, dqkv_heads);
     heads_to_positions(ctx, dqkv_heads, column_groups(), dqkv);
   }
@@ -226,7 +218,6 @@ void AttentionMixer::decode(Context& ctx, const Tensor& normed, const Tensor& ou
   Scratch scratch(own);
   const QkvHeads in = project(own, normed, position, scratch);
   const Tensor o = scratch.tensor({normed.size(0), 1, output_.in()}, own.compute);
-  const Tensor lse = has_sink() ? scratch.tensor({normed.size(0), config_.heads, 1}, own.exact) : Tensor();
   ops::run(own, kernels::AppendArgs{.cache = rows, .k = in.k, .v = in.v, .first = position, .first_at = own.position});
   ops::run(own, kernels::DecodeArgs{.cache = rows,
                                     .q = in.q,
@@ -234,8 +225,7 @@ void AttentionMixer::decode(Context& ctx, const Tensor& normed, const Tensor& ou
                                     .position = position,
                                     .scale = scale(),
                                     .position_at = own.position,
-                                    .lse = lse});
-  add_sink(own, o.split_last(config_.heads, config_.value_size), lse);
+                                    .sink = sink_of(own)});
   output_.apply(own, o, out);
 }
 

@@ -101,10 +101,9 @@ class AttentionMixer final : public Mixer {
   std::vector<std::int64_t> column_groups() const;                          // the widths of q, k and v in qkv
   // Adds the gradient of the bias in qkv, for sequences of this many positions: over dqkv only where it has to.
   void add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const;
-  // The elements of the sink's values or gradient that belong to this rank's heads.
-  Tensor of_heads(const Context& ctx, const Tensor& of_sink) const;
+  // The logits of this rank's heads, or their gradient; without a sink nothing.
+  Tensor sink_of(const Context& ctx, bool gradient = false) const;
   static kernels::RowBounds of_documents(const Context& ctx);
-  void add_sink(Context& ctx, const Tensor& o, const Tensor& lse) const;  // o with heads; in place; none: nothing
   double scale() const;
   std::string bench_name() const;
 

@@ -4,6 +4,8 @@
 // computes each tile's P and dS once. Otherwise one loop over query tiles computes dQ and another over key tiles
 // computes dK and dV. Both add the same numbers in the same order, so the choice, which depends on the number of
 // threads, does not change the result.
+#include <cmath>
+
 #include "kernels/attention/attention.h"
 #include "kernels/attention/cpu/tile_pairs.h"
 #include "kernels/attention/term/labels_cpu.h"
@@ -118,11 +120,26 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Traversal 
   }
 }
 
+template <class T>
+void add_sink_gradient(const AttentionBackwardArgs& args, const T* delta) {
+  const std::int64_t heads = args.q.size(2), queries = args.q.size(1);
+  const T* lse = args.lse.as<const T>();
+#pragma omp parallel for
+  for (std::int64_t head = 0; head < heads; ++head) {
+    T sum = 0;
+    for (std::int64_t sequence = 0; sequence < args.q.size(0); ++sequence)
+      for (std::int64_t row = (sequence * heads + head) * queries, end = row + queries; row < end; ++row)
+        sum += std::exp(args.sink.as<const T>()[head] - lse[row]) * delta[row];
+    args.dsink.as<T>()[head] -= sum;
+  }
+}
+
 template <class T, class Term>
 void backward(const AttentionBackwardArgs& args) {
   const AttentionPlan& plan = *args.plan;
   const Shared<T> shared(args);
   prepare(args, shared.delta);
+  if (args.dsink.given()) add_sink_gradient(args, shared.delta);
   if (shared.by_label != nullptr) std::fill_n(shared.by_label, args.lse.count() * args.labels.count(), T(0));
   for (std::int32_t number = 0;; ++number) {
     std::int64_t classes = 0;

@@ -42,7 +42,7 @@ void attention_pass(const AttentionArgs& args, std::int32_t number) {
         Term term(args, pass, part, unit, of_term);
         tile.attend(term, term.keys, term.walk_keys(unit.tile));
       }
-      tile.finish();
+      tile.finish(number == 0 && args.sink.given() ? args.sink.as<const T>() + unit.head : nullptr);
     }
   }
 }

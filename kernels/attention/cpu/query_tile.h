@@ -5,6 +5,7 @@
 
 #include "kernels/attention/cpu/tiles.h"
 #include "kernels/attention/pattern/tile_span.h"
+#include "kernels/attention/sink.h"
 
 namespace longstride::kernels::cpu {
 
@@ -92,14 +93,18 @@ class QueryTile {
     for (; walk.more(); walk.advance()) add_keys(term, keys, tile_at(keys, walk.tile(), shape_.keys), walk.full());
   }
 
-  void finish() const {
-    for (std::int64_t i = 0; i < lanes_; ++i) space_.shrink[i] = space_.sum[i] > 0 ? T(1) / space_.sum[i] : T(0);
+  // sink: the head's logit; null: none.
+  void finish(const T* sink) const {
+    for (std::int64_t i = 0; i < lanes_; ++i) {
+      space_.shrink[i] = space_.sum[i] > 0 ? T(1) / space_.sum[i] : T(0);
+      space_.top[i] += std::log(space_.sum[i]);  // -infinity when nothing was allowed
+      if (sink != nullptr) join_sink(*sink, space_.shrink[i], space_.top[i]);
+    }
     scale_accumulator(0, lanes_);
     transpose(space_.acc, lanes_, rows_.v.size, lanes_, space_.rows, value_ld_);
     scatter(space_.rows, value_ld_, queries_, tile_.begin, tile_.rows, rows_.o);
-    each_entry(queries_, tile_.begin, tile_.rows, [&](std::int32_t r, std::int32_t position) {
-      rows_.lse[position] = space_.top[r] + std::log(space_.sum[r]);  // -infinity when nothing was allowed
-    });
+    each_entry(queries_, tile_.begin, tile_.rows,
+               [&](std::int32_t r, std::int32_t position) { rows_.lse[position] = space_.top[r]; });
   }
 
  private:

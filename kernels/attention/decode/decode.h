@@ -69,7 +69,7 @@ struct DecodeArgs {
   std::int64_t position = 0;
   double scale = 1;
   const std::int64_t* position_at = nullptr;  // GPU: if given, the kernel reads `position` from it
-  Tensor lse = {};  // (batch, heads, 1) contiguous, written if given: log of the softmax's denominator; f32 on the GPU
+  Tensor sink = {};                           // (heads), as attention's
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::attention_forward, bytes_of(q, o), 0}; }

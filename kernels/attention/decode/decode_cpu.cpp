@@ -34,7 +34,7 @@ void DecodeArgs::check(Device device) const {
   check_rows(q, {q.size(0), 1, q.size(2), cache.keys.size(2)}, q.dtype(), "q");
   check_rows(o, {q.size(0), 1, q.size(2), cache.values.size(2)}, q.dtype(), "o");
   LONGSTRIDE_CHECK(position >= 0 && position < cache.plan->n, "position {} in a cache of {}", position, cache.plan->n);
-  if (lse.given()) check_vector(lse, q.size(0) * q.size(2), exact_type(device, q.dtype()), "lse");
+  if (sink.given()) check_vector(sink, q.size(2), exact_type(device, q.dtype()), "attention's sink");
 }
 
 namespace cpu {
@@ -72,11 +72,11 @@ class Query {
     }
   }
 
-  // Returns lse.
-  T finish() const {
+  // sink: the head's logit; null: none.
+  void finish(const T* sink) const {
+    const T sum = sum_ + (sink != nullptr ? std::exp(*sink - top_) : T(0));
     if (sum_ > 0)
-      for (std::int64_t d = 0; d < o_.size; ++d) o_.data[d] /= sum_;
-    return top_ + std::log(sum_);  // -infinity where nothing was allowed
+      for (std::int64_t d = 0; d < o_.size; ++d) o_.data[d] /= sum;
   }
 
  private:
@@ -146,8 +146,7 @@ void decode_rows(const DecodeArgs& args) {
       const RowSet set = rows_within(cached.part.keys, i % cached.classes, plan.n);
       query.attend(plan.rings[static_cast<std::size_t>(cached.ring)], set, cached.part.interval(set, i));
     }
-    const T lse = query.finish();
-    if (args.lse.given()) args.lse.as<T>()[unit] = lse;
+    query.finish(args.sink.given() ? args.sink.as<const T>() + unit % heads : nullptr);
   }
 }
 

@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(threads)
 template <class T>
 __global__ void __launch_bounds__(threads)
     decode_rows(const DecodeHeads heads, const StridedRows<const T> q, const CacheRows<const T> keys,
-                const CacheRows<const T> values, const StridedRows<T> o, float* lse, std::int64_t all_heads,
+                const CacheRows<const T> values, const StridedRows<T> o, const float* sink,
                 std::int64_t position_at_host, const std::int64_t* position_at, float scale) {
   constexpr int at_once = 4;
   const HeadGeometry& head = heads.head[blockIdx.x];
@@ -86,8 +86,7 @@ __global__ void __launch_bounds__(threads)
         if (row[i] >= 0) result.add(expf(score[i] - result.top), values.at(batch, row[i]), values.size);
     }
   }
-  const float of_all = merge_warps<warps>(result, o.at(batch, 0, h), o.size);
-  if (lse != nullptr && threadIdx.x == 0) lse[batch * all_heads + h] = of_all;
+  merge_warps<warps>(result, sink != nullptr ? sink[h] : -INFINITY, o.at(batch, 0, h), o.size);
 }
 
 template <class F>
@@ -133,7 +132,7 @@ void decode(const DecodeArgs& args, const Launch& launch) {
     each_heads(*args.cache.plan, [&](const DecodeHeads& heads, unsigned count) {
       run("decode", decode_rows<T>, {dim3(count, batch), threads}, launch, heads, StridedRows<const T>(args.q),
           CacheRows<const T>(args.cache.keys), CacheRows<const T>(args.cache.values), StridedRows<T>(args.o),
-          args.lse.as<float>(), args.q.size(2), args.position, args.position_at, static_cast<float>(args.scale));
+          args.sink.as<const float>(), args.position, args.position_at, static_cast<float>(args.scale));
     });
   });
 }

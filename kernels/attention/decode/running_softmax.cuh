@@ -48,9 +48,9 @@ struct RunningSoftmax {
   }
 };
 
-// Merges the results of a block's warps, in order, and writes o: 0 where there was no key. Returns lse.
+// Merges the results of a block's warps, in order, with a sink's logit, and writes o: 0 where there was no key.
 template <int Warps, class T>
-__device__ float merge_warps(const RunningSoftmax& mine, T* o, int size) {
+__device__ void merge_warps(const RunningSoftmax& mine, float sink, T* o, int size) {
   constexpr int columns = warp_threads * decode_dims;
   __shared__ float of_warp[Warps][columns + 2];
   for (int e = 0; e < decode_dims; ++e) of_warp[this_warp()][e * warp_threads + this_lane()] = mine.sum[e];
@@ -59,8 +59,9 @@ __device__ float merge_warps(const RunningSoftmax& mine, T* o, int size) {
     of_warp[this_warp()][columns + 1] = mine.total;
   }
   __syncthreads();
-  float top = -INFINITY, total = 0;
+  float top = sink;
   for (int w = 0; w < Warps; ++w) top = fmaxf(top, of_warp[w][columns]);
+  float total = top > -INFINITY ? expf(sink - top) : 0.0f;
   for (int w = 0; w < Warps; ++w)
     if (of_warp[w][columns + 1] > 0) total += expf(of_warp[w][columns] - top) * of_warp[w][columns + 1];
   for (int d = this_thread(); d < size; d += Warps * warp_threads) {
@@ -69,7 +70,6 @@ __device__ float merge_warps(const RunningSoftmax& mine, T* o, int size) {
       if (of_warp[w][columns + 1] > 0) out += expf(of_warp[w][columns] - top) * of_warp[w][d];
     o[d] = from_float<T>(total > 0 ? out / total : 0.0f);
   }
-  return total > 0 ? top + logf(total) : -INFINITY;
 }
 
 }  // namespace longstride::kernels::cuda

@@ -164,15 +164,16 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
     float sum = of_strip.sum[upper % 2];
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
-    const float share = sum > 0 ? 1 / sum : 0.0f;
+    float share = sum > 0 ? 1 / sum : 0.0f;
+    float of_row = sum > 0 ? (of_strip.top[upper % 2] + log2f(sum)) * ln_2 : -INFINITY;
+    if (call.sink != nullptr && !term.adds()) join_sink(call.sink[term.unit.head], share, of_row);
 #pragma unroll
     for (int j = 0; j < Value / 8; ++j) {
       acc[upper / 2][j][upper % 2 * 2] *= share;
       acc[upper / 2][j][upper % 2 * 2 + 1] *= share;
     }
     const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
-    if (lane % 4 == 0 && entry < queries.set.length)
-      lse[queries.at(entry)] = sum > 0 ? (of_strip.top[upper % 2] + log2f(sum)) * ln_2 : -INFINITY;
+    if (lane % 4 == 0 && entry < queries.set.length) lse[queries.at(entry)] = of_row;
   }
 #pragma unroll
   for (int u = 0; u < strips; ++u)

@@ -48,6 +48,7 @@ struct Call {
   HeadMatrix q, k, v, o, dout, dq, dk, dv;
   float* lse = nullptr;
   const float* delta = nullptr;
+  const float* sink = nullptr;  // (heads); null: none
   float scale = 1;
   std::int32_t n_q = 0, n_k = 0;  // rows of queries and of keys
   std::int32_t key_size = 0, value_size = 0, heads = 0, batch = 0;

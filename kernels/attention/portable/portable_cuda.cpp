@@ -148,7 +148,8 @@ void launch_dq(const AttentionBackwardArgs& args, const Call& call, const Launch
 }  // namespace
 
 void attention(const AttentionArgs& args, const Launch& launch) {
-  const PlanCall without = call_of(args, {&args.q, &args.k, &args.v, &args.o});
+  PlanCall without = call_of(args, {&args.q, &args.k, &args.v, &args.o});
+  without.sink = args.sink.as<const float>();
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     with_labels<decltype(zero)>(args, without, args.scratch.as<float>(), launch, [&](auto call) {
       each_group(*args.plan, call, numbered_pass, [&] { forward<decltype(zero)>(call, launch); });

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/attention/portable/tiles.cuh"
+#include "kernels/attention/sink.h"
 #include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_types.cuh"
 #include "kernels/gpu/copy.cuh"

@@ -3,6 +3,7 @@
 // Tiles have 32 rows on both sides. In scores, a warp has eight rows and a lane one column; in products with the
 // scores, which pass through shared memory, a lane has every 32nd column of the rows' size. What a term adds to a pair
 // is read from global memory.
+#include "kernels/attention/sink.h"
 #include "kernels/attention/term/distance_pairs.cuh"
 #include "kernels/attention/term/labels_pairs.cuh"
 #include "kernels/base/cuda_launch.cuh"
@@ -176,12 +177,12 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   }
 #pragma unroll
   for (int r = 0; r < warp_rows; ++r) {
-    const float share = sum[r] > 0 ? 1 / sum[r] : 0.0f;
+    float share = sum[r] > 0 ? 1 / sum[r] : 0.0f, of_row = sum[r] > 0 ? top[r] + logf(sum[r]) : -INFINITY;
+    if (call.sink != nullptr && !term.adds()) join_sink(call.sink[unit.head], share, of_row);
 #pragma unroll
     for (int x = 0; x < plain_vectors; ++x) acc[r][x] *= share;
     const std::int32_t entry = begin + first_row_of() + r;
-    if (lane_of() == 0 && entry < queries.set.length)
-      lse[queries.at(entry)] = sum[r] > 0 ? top[r] + logf(sum[r]) : -INFINITY;
+    if (lane_of() == 0 && entry < queries.set.length) lse[queries.at(entry)] = of_row;
   }
   store_rows(acc, o_rows, call.value_size, queries, begin, 1.0f, false);
 }

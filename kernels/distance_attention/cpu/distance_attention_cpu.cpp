@@ -34,7 +34,7 @@ struct ForwardThread {
         const QueryTile<T> tile(rows, queries, t, shape, static_cast<T>(s.scale), of_pairs.content_bias(), tiles);
         tile.start();
         tile.attend(of_pairs, of_pairs.keys(), of_pairs.walk_keys(t, shape));
-        tile.finish();
+        tile.finish(nullptr);
       }
     }
   }

@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(threads)
         result.add(weight[i] * expf(score[i] - result.top),
                    values + static_cast<std::int64_t>(row[i]) * cache.value_size, cache.value_size);
   }
-  merge_warps<warps>(result, o.at(batch, 0, h), o.size);
+  merge_warps<warps>(result, -INFINITY, o.at(batch, 0, h), o.size);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/attention/sink.h"
 #include "kernels/attention/sm90/band/band_forward_block.cuh"
 #include "kernels/base/approximate.cuh"
 #include "kernels/gpu/fragment.cuh"
@@ -226,8 +227,13 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
   // Each warp stores its own rows through shared memory. `lse` points to the class's first entry; it is written last,
   // because a fence waits for all earlier writes.
   __device__ void store(const BandForwardTask& task, std::int32_t tile, int warp, const float (&o)[ValueSize / 2],
-                        const Result& result, float* lse) const {
+                        Result result, float* lse) const {
     const int lane = this_lane();
+    if (problem.sink != nullptr) {
+      const float logit = problem.sink[task.head];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) join_sink(logit, result.factor[r], result.lse[r]);
+    }
     const std::int32_t first = tile * rows + warp * warp_rows;
     const float(&factor)[2] = result.factor;
     char* const to = shared + sharer * sharer_bytes + outputs_at + warp * warp_output_bytes;

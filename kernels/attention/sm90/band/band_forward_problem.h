@@ -35,6 +35,7 @@ struct BandForwardProblem {
   Divisor by_heads, by_chains, by_period;
   float rate;  // scale * log2(e)
   float* lse;
+  const float* sink;  // (heads); null: none
 };
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/attention/sink.h"
 #include "kernels/attention/sm90/forward/forward_layout.cuh"
 #include "kernels/attention/sm90/forward/forward_producer.cuh"
 #include "kernels/attention/sm90/forward/key_runs.cuh"
@@ -159,7 +160,8 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const Softmax::Result result = softmax.finish(r);
+      Softmax::Result result = softmax.finish(r);
+      if (problem.sink != nullptr) join_sink(problem.sink[task.head], result.factor, result.lse);
       factor[r] = result.factor;
       const std::int32_t entry = entry_of(task, r);
       if (threadIdx.x % 4 == 0 && entry < task.length) lse[task.position(entry)] = result.lse;

@@ -23,6 +23,7 @@ struct ForwardProblem {
   std::int32_t value_size;
   std::int64_t o_stride[3];
   float* lse;
+  const float* sink;  // (heads); null: none, or it has joined in an earlier pass
   BoundsView bounds;
 };
 

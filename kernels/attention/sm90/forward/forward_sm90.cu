@@ -27,6 +27,7 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
   problem.value_size = static_cast<std::int32_t>(args.v.size(3));
   for (int d = 0; d < 3; ++d) problem.o_stride[d] = args.o.stride(d);
   problem.lse = args.lse.as<float>();
+  problem.sink = passes.resumes ? nullptr : args.sink.as<const float>();
   problem.bounds = BoundsView(args.bounds);
   RowSetKinds kinds;
   std::int64_t tiles = 0;  // maximum over the heads
