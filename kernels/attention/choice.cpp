@@ -167,8 +167,9 @@ AttentionChoice choose_forward(const AttentionSizes& sizes) {
   AttentionChoice choice;
   choice.sums_bytes = label_bytes(sizes, false);
   if (!takes(sizes)) return choice;
-  const bool is_narrow =
-      sizes.bounds == 0 && find_band(*sizes.plan, choice.band) && choice.band.reach <= most_forward_reach(sizes);
+  const bool is_narrow = (sizes.bounds == 0 || sizes.by_documents) && find_band(*sizes.plan, choice.band) &&
+                         (sizes.bounds == 0 || choice.band.classes == 1) &&
+                         choice.band.reach <= most_forward_reach(sizes);
   choice.family = is_narrow ? AttentionFamily::band : AttentionFamily::general;
   return choice;
 }

@@ -44,16 +44,27 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
       return {own - 4 * tile, visible >> 4 * tile, cut >> 4 * tile, {low[0] - rows * tile, low[1] - rows * tile}};
     }
   };
-  __device__ Sight sight_of(std::int32_t tile, std::int32_t first_key_tile, int warp) const {
+  // documents: the first key of every entry's document, or null.
+  __device__ Sight sight_of(const BandForwardTask& task, const std::int32_t* documents, std::int32_t tile,
+                            std::int32_t first_key_tile, int warp) const {
     const std::int32_t begin = first_key_tile * rows, first = tile * rows + warp * warp_rows;
     const int lane = this_lane(), column = 2 * (lane % 4);
     const BandLimit& limit = problem.limit;
-    const int own = (first - begin) / warp_rows, from = max(limit.low(first) - begin, 0) / warp_rows,
-              whole_from = max(limit.low(first + warp_rows - 1) - begin + warp_rows - 1, 0) / warp_rows;
+    std::int32_t low[2] = {limit.low(first + lane / 4), limit.low(first + lane / 4 + 8)}, lowest_key = limit.low(first),
+                 highest = limit.low(first + warp_rows - 1);
+    if (documents != nullptr) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        low[r] = max(low[r], documents[min(first + lane / 4 + 8 * r, task.length - 1)] - task.base);
+      lowest_key = __shfl_sync(~0u, low[0], 0);
+      highest = __shfl_sync(~0u, low[1], 31);
+    }
+    const int own = (first - begin) / warp_rows, from = max(lowest_key - begin, 0) / warp_rows,
+              whole_from = max(highest - begin + warp_rows - 1, 0) / warp_rows;
     return {own,
             (Groups{2} << own) - (Groups{1} << from),
             (Groups{1} << whole_from) - 1,
-            {limit.low(first + lane / 4) - begin - column, limit.low(first + lane / 4 + 8) - begin - column}};
+            {low[0] - begin - column, low[1] - begin - column}};
   }
 
   // True if the warp's rows see all of a tile's keys. One test instead of eight, as short branches cost more than they
@@ -309,6 +320,8 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
       held.first = held.expected = first_key_tile(task.begin);
       float* lse = of_head + task.base;
       asm("" : "+l"(lse));  // computed once
+      const std::int32_t* documents = problem.bounds.of(task.sequence, task.head).begin;
+      if (documents != nullptr) documents += task.base;
       Sight sight;
       bool was_usual = false;  // all tiles whose windows begin within the row set see the same keys
       std::int32_t tile = task.begin + until_turn;
@@ -316,8 +329,8 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
       for (; tile < task.end; tile += sharers) {
         barrier_wait(query_full(sharer, query_slot.index), query_slot.parity);
         if constexpr (!is_far) wait_until(held, tile + 1);
-        const bool is_usual = problem.limit.block <= 0 && tile * rows >= problem.limit.window;
-        if (!is_usual || !was_usual) sight = sight_of(tile, held.first, warp);
+        const bool is_usual = documents == nullptr && problem.limit.block <= 0 && tile * rows >= problem.limit.window;
+        if (!is_usual || !was_usual) sight = sight_of(task, documents, tile, held.first, warp);
         was_usual = is_usual;
         const char* const query_tile = queries(sharer, query_slot.index);
         float o[ValueSize / 2];

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/attention/sm90/band/band_shape.h"
 #include "kernels/attention/sm90/general/pass_shape.h"
 #include "kernels/attention/sm90/row_maps.h"
@@ -36,6 +37,7 @@ struct BandForwardProblem {
   float rate;  // scale * log2(e)
   float* lse;
   const float* sink;  // (heads); null: none
+  BoundsView bounds;  // of documents, in one class
 };
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -38,6 +38,7 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
   problem.rate = static_cast<float>(args.scale) * log2_e;
   problem.lse = args.lse.as<float>();
   problem.sink = args.sink.as<const float>();
+  problem.bounds = BoundsView(args.bounds);
   problem.stages = choose_stages<B>(band.reach);
   const std::int64_t batch = args.q.size(0), at_once = std::int64_t{B::tasks} * multiprocessors();
   const BandShares of_runs = choose_run(band, batch, at_once), of_chains = choose_chain(band, batch, at_once);
