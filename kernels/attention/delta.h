@@ -1,4 +1,4 @@
-// What backward passes have in common: delta, the gradient of a sink, rows without a query.
+// Common to all backward passes: delta, the gradient of a sink, rows without a query.
 #pragma once
 #include "kernels/attention/attention.h"
 

@@ -321,8 +321,10 @@ TEST(RecipeDocs, RequiredKeysAndDefaultsAreAsDocumented) {
     const bool set =
         small.find(own) != std::string::npos && small.find(key.substr(0, key.find('.')) + ":") < small.size();
     if (required || set) {
-      EXPECT_TRUE(set);  // the small recipe sets what is required, the summary and the warmup
-      EXPECT_TRUE(required || key == "model.attention.summary" || key == "train.warmup");
+      EXPECT_TRUE(set);  // the small recipe sets what is required, and these
+      const std::set<std::string> others = {"model.attention.integration", "model.attention.stride",
+                                            "model.attention.summary", "train.warmup"};
+      EXPECT_TRUE(required || others.contains(key));
       continue;
     }
     std::string text = type.substr(type.find_last_of(",;") + 2);

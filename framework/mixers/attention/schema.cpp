@@ -88,12 +88,12 @@ void AttentionConfig::visit(SettingsVisitor& v) {
   kernels::PatternConfig resolved = only_what_parts_read(pattern);
   kernels::PatternConfig& c = v.reads() ? pattern : resolved;
   using kernels::Integration;
-  v.choice("integration", c.integration, Need::required,
+  v.choice("integration", c.integration, Need::optional,
            Choices<Integration>{{"interleaved", Integration::interleaved},
                                 {"merged", Integration::merged},
                                 {"multihead", Integration::multihead}});
   v.list("parts", c.parts, Need::required, part_names(), pattern_words);
-  v.field("stride", c.stride, Need::required, ranges::positions);
+  v.field("stride", c.stride, Need::optional, ranges::not_negative);
   v.field("window", c.window, Need::optional, ranges::not_negative);
   v.list("summary", c.summary, Need::optional);
   v.field("distinct_heads", c.distinct_heads, Need::optional);

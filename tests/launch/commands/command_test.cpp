@@ -105,7 +105,7 @@ TEST_F(Command, RecipesThatCannotBeReadAreRefused) {
                  "--set base=other.yaml: base can only be set in the file, because what it names is read first");
   expect_refused(
       {"plan", "r.yaml", "--set", "model.attention.stride=[8"},
-      "--set model.attention.stride=[8: model.attention.stride is [8, but must be a positive number of positions");
+      "--set model.attention.stride=[8: model.attention.stride is [8, but must be 0 or a positive whole number");
   expect_refused({"plan", "r.yaml", "--ranks", "3"},
                  "train.global_batch is 4, which 3 ranks do not divide; choose a multiple of 3 or other ranks");
   const std::string stage = "train.stages=[{until: 1, global_batch: 12, micro_batch: 4}]";

@@ -21,7 +21,9 @@ Recipe toy_of(const std::string& path) {
   const auto& model = dynamic_cast<const DecoderConfig&>(*published.model);
   std::vector<std::string> overrides = published.model->toy_overrides();
   for (const char* set : {"train.stages=[]", "train.global_batch=2", "train.micro_batch=0"}) overrides.push_back(set);
-  if (model.distance.given)
+  if (!model.mixers.empty())
+    overrides.push_back("data.context=512");
+  else if (model.distance.given)
     overrides.push_back("data.context=64");
   else if (model.geometry.rows == 0)
     overrides.push_back("data.context=" + std::to_string(model.attention.stride));

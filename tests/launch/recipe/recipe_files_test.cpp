@@ -55,7 +55,16 @@ std::int64_t parameters_by_formula(const DecoderConfig& m) {
   std::int64_t positions = m.geometry.rows + m.geometry.columns + m.geometry.channels;
   if (m.positions == Positions::attention)
     positions = (m.context + m.attention.stride - 1) / m.attention.stride + m.attention.stride;
-  return m.vocabulary * d + d + positions * d + m.layers * layer + 2 * d + m.vocabulary * d;
+  std::vector<bool> have_sinks;  // of a cycle's layers
+  for (const MixerEntry& entry : m.entries()) {
+    const auto* attention = dynamic_cast<const AttentionConfig*>(&entry.beside.front().config());
+    have_sinks.insert(have_sinks.end(), static_cast<std::size_t>(entry.layers),
+                      attention != nullptr && attention->sink);
+  }
+  std::int64_t sinks = 0;
+  for (std::int64_t k = 0; k < m.layers; ++k)
+    sinks += have_sinks[static_cast<std::size_t>(k) % have_sinks.size()] ? m.heads : 0;
+  return m.vocabulary * d + d + positions * d + m.layers * layer + sinks + 2 * d + m.vocabulary * d;
 }
 
 TEST(RecipeFiles, EveryRecipeHasTheParametersOfTheFormulaAndOfThePaper) {

@@ -356,8 +356,9 @@ TEST(Recipe, MessagesNameTheFileThatHoldsTheValue) {
   const TemporaryDirectory dir;
   write_text(dir / "base.yaml", edited(small_recipe, "stride: 8", "stride: 0"));
   write_text(dir / "r.yaml", "base: base.yaml\nname: mine\n");
-  EXPECT_EQ(user_error_of([&] { read_recipe(dir / "r.yaml"); }),
-            (dir / "base.yaml") + ":11: model.attention.stride is 0, but must be a positive number of positions");
+  EXPECT_EQ(
+      user_error_of([&] { read_recipe(dir / "r.yaml"); }),
+      (dir / "base.yaml") + ":11: model.attention.stride is 0, but fixed_block needs a positive number of positions");
   write_text(dir / "base.yaml", small_recipe);
   write_text(dir / "r.yaml", "base: base.yaml\nname: mine\nmodel:\n  heads: 3\n");
   EXPECT_EQ(user_error_of([&] { read_recipe(dir / "r.yaml"); }),
@@ -432,15 +433,15 @@ TEST(Recipe, EveryRequiredKeyIsMissedByNameAndAtTheLineOfItsSection) {
       {"layers", "r.yaml:6: model.layers"},
       {"width", "r.yaml:6: model.width"},
       {"heads", "r.yaml:6: model.heads"},
-      {"integration", "r.yaml:11: model.attention.integration"},
       {"parts", "r.yaml:11: model.attention.parts"},
-      {"stride", "r.yaml:11: model.attention.stride"},
       {"steps", "r.yaml:16: train.steps"},
       {"global_batch", "r.yaml:16: train.global_batch"},
       {"lr", "r.yaml:16: train.lr"},
   };
   for (const auto& [key, where] : cases)
     EXPECT_EQ(error_of(without_line(key)), where + " is missing; add it (docs/guide/recipes.md lists every key)");
+  EXPECT_EQ(error_of(without_line("stride")),
+            "r.yaml:11: model.attention.stride is 0, but fixed_block needs a positive number of positions");
 }
 
 TEST(Recipe, ARecipeCutShortIsReadOrRefusedWithASentenceForEachMistake) {

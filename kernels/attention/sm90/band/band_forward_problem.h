@@ -37,7 +37,7 @@ struct BandForwardProblem {
   float rate;  // scale * log2(e)
   float* lse;
   const float* sink;  // (heads); null: none
-  BoundsView bounds;  // of documents, in one class
+  BoundsView bounds;  // documents, where there is one class
 };
 
 }  // namespace longstride::kernels::cuda::sm90
