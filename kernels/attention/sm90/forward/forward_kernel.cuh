@@ -27,6 +27,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
   using Layout = ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces>;
   using Layout::k_at, Layout::v_at, Layout::k_bytes, Layout::v_bytes, Layout::value_boxes, Layout::shared_of;
   using Layout::key_row, Layout::value_row, Layout::q_box, Layout::k_box, Layout::v_box, Layout::o_box;
+  using Layout::listed;
   using Layout::tiling, Layout::queries, Layout::keys, Layout::stages, Layout::warpgroups, Layout::task_slots;
   using typename Layout::Problem, typename Layout::Shared;
   using Task = ForwardTask;
@@ -46,10 +47,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
    public:
     // slot: where the ring is, at the beginning and in the end. at: which of the tasks in shared memory.
     __device__ Needed(const Problem& problem, char* shared, int at, RingSlot& slot)
-        : control_(shared_of(shared)),
-          producer_(problem, shared),
-          runs_(control_.rows[at], control_.task[at]),
-          slot_(slot) {}
+        : control_(shared_of(shared)), producer_(problem, shared), runs_(runs_of(control_, at)), slot_(slot) {}
 
     // Moves to the first tile of the next run; false if there is none. Tiles before it are released as they arrive.
     __device__ bool start() {
@@ -78,14 +76,23 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
     }
 
     template <int Count>
-    __device__ void mask(float (&s)[Count]) const {
+    __device__ void mask(float (&s)[Count]) {
+      if constexpr (listed) runs_.read(slot_.index);
       if (!runs_.is_full()) Softmax::mask(s, runs_.allowed().row);
     }
 
    private:
+    using Runs = std::conditional_t<listed, KeysOfList<queries, keys, stages>, KeyRuns<queries, keys>>;
+    __device__ static Runs runs_of(Shared& control, int at) {
+      if constexpr (listed)
+        return Runs(control.rows[at], control.producer_tiles);
+      else
+        return Runs(control.rows[at], control.task[at]);
+    }
+
     Shared& control_;
     Producer producer_;
-    KeyRuns<queries, keys> runs_;
+    Runs runs_;
     RingSlot& slot_;
     bool more_ = true;  // tiles left to load, for the loading threads
   };
@@ -207,7 +214,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       wgmma_hold(o);
     }
     // Scores that have been computed become weights.
-    __device__ void weigh(float (&s)[keys / 2], std::uint32_t (&p)[keys / 16][4], const Needed& needed) {
+    __device__ void weigh(float (&s)[keys / 2], std::uint32_t (&p)[keys / 16][4], Needed& needed) {
       wgmma_wait<0>();
       wgmma_hold(s);
       needed.mask(s);
@@ -288,6 +295,8 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       init_barriers(control);
       producer.load_queries();
     }
+    if constexpr (listed)
+      if (threadIdx.x == Producer::key_loader) control.producer_tiles.enter(problem, task);
     control.rows[0].fill(problem, task, threadIdx.x, blockDim.x);
     __syncthreads();
     if (Producer::loads_keys()) {

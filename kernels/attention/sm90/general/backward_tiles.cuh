@@ -6,6 +6,7 @@
 
 #include "kernels/attention/pattern/tile_span.h"
 #include "kernels/attention/sm90/general/backward_problem.h"
+#include "kernels/attention/sm90/general/listed_tiles.cuh"
 #include "kernels/gpu/lane.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -81,18 +82,35 @@ struct MeetingRows {
     for (std::int32_t r = threadIdx.x; r < Rows; r += blockDim.x) {
       const std::int32_t position = position_at(task.own, min(task.begin + r, task.own.length - 1));
       const Interval within = bounds.rows(position, n);
-      if constexpr (side == Side::keys) {
-        const RowSet queries = task.class_of(task.pass->queries, n);
-        row[0][r] = queries_of(task.pass->part[problem.part], queries, position, within);
-      } else {
-        for (std::int32_t p = 0; p < task.pass->parts; ++p) {
-          const Part& part = task.pass->part[p];
-          const RowSet keys = task.class_of(part.keys, n);
-          row[p][r] = {entries_below(keys, max(part.low.of(position), within.begin)),
-                       entries_below(keys, min(part.high.of(position) + 1, within.end))};
-        }
-      }
+      for (std::int32_t p = 0; p < (side == Side::keys ? 1 : task.pass->parts); ++p)
+        row[p][r] = interval(problem, task, p, position, within);
     }
+  }
+
+  // By the loading thread, before the block's threads meet.
+  template <int Stages>
+  __device__ static void enter(ListedTiles<Stages>& tiles, const BackwardProblemOfLists& problem,
+                               const BackwardTask& task, std::int32_t step) {
+    const BoundsOfHead bounds = problem.bounds.of(task.sequence, task.head);
+    const auto of_row = [&](std::int32_t r) {
+      const std::int32_t position = position_at(task.own, min(task.begin + r, task.own.length - 1));
+      return interval(problem, task, 0, position, bounds.rows(position, problem.geometry.n));
+    };
+    const BlockList list = problem.lists.of(task.sequence, task.head).of_row(task.begin);
+    tiles.enter(list, of_row(0), of_row(Rows - 1), step);
+  }
+
+ private:
+  // What of the rows `within` the row at a position is paired with, in the p-th part.
+  __device__ static Interval interval(const BackwardProblem& problem, const BackwardTask& task, std::int32_t p,
+                                      std::int32_t position, const Interval& within) {
+    const std::int32_t n = problem.geometry.n;
+    if constexpr (side == Side::keys)
+      return queries_of(task.pass->part[problem.part], task.class_of(task.pass->queries, n), position, within);
+    const Part& part = task.pass->part[p];
+    const RowSet keys = task.class_of(part.keys, n);
+    return {entries_below(keys, max(part.low.of(position), within.begin)),
+            entries_below(keys, min(part.high.of(position) + 1, within.end))};
   }
 };
 
@@ -122,6 +140,31 @@ class TileIterator {
  private:
   const Rows& rows_;
   std::int32_t part_ = -1, tile_ = 0, end_ = 0;
+  bool entered_ = false;
+};
+
+// The same of a list, which restricts the only part.
+template <int Stages, int Step>
+class ListIterator {
+ public:
+  __device__ explicit ListIterator(const ListedTiles<Stages>& tiles) : tiles_(tiles) {}
+
+  __device__ bool next() {
+    if (entered_ = tile_ < 0; entered_)
+      walk_ = tiles_.walk;
+    else
+      walk_.advance();
+    tile_ = walk_.tile();
+    return walk_.more();
+  }
+  __device__ bool entered() const { return entered_; }
+  __device__ std::int32_t part() const { return 0; }
+  __device__ std::int32_t begin() const { return tile_ * Step; }
+
+ private:
+  const ListedTiles<Stages>& tiles_;
+  TileWalk walk_;
+  std::int32_t tile_ = -1;
   bool entered_ = false;
 };
 
