@@ -8,6 +8,7 @@
 #include "kernels/attention/sm90/forward/forward_layout.cuh"
 #include "kernels/attention/sm90/forward/forward_producer.cuh"
 #include "kernels/attention/sm90/forward/key_runs.cuh"
+#include "kernels/attention/sm90/general/list_order.h"
 #include "kernels/attention/sm90/general/softmax.cuh"
 #include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_launch.cuh"
@@ -286,6 +287,13 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
 
   // ---- Blocks with one task, whose warpgroups also load ----
 
+  __device__ static std::int32_t task_of_block(const Problem& problem) {
+    const auto block = static_cast<std::int32_t>(blockIdx.x);
+    if constexpr (!listed) return block;
+    const auto units = static_cast<std::int32_t>(problem.heads.value * problem.batch.value);
+    return listed_task(block, units, static_cast<std::int32_t>(problem.tasks) / units);
+  }
+
   __device__ static void pass_only_task(const Problem& problem, char* shared, const Task& task) {
     Shared& control = shared_of(shared);
     const Producer producer(problem, shared);
@@ -411,7 +419,7 @@ __global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, KeyCount, Piece
     F::pass_block(problem, shared);
   } else {
     typename F::Task task;
-    if (task.find(problem, F::queries, static_cast<std::int32_t>(blockIdx.x))) F::pass_only_task(problem, shared, task);
+    if (task.find(problem, F::queries, F::task_of_block(problem))) F::pass_only_task(problem, shared, task);
   }
 }
 

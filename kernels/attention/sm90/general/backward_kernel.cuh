@@ -14,6 +14,7 @@
 #include "kernels/attention/sm90/general/backward_layout.cuh"
 #include "kernels/attention/sm90/general/backward_producer.cuh"
 #include "kernels/attention/sm90/general/backward_store.cuh"
+#include "kernels/attention/sm90/general/list_order.h"
 #include "kernels/attention/sm90/general/own_rows.cuh"
 #include "kernels/base/approximate.cuh"
 #include "kernels/gpu/barrier.cuh"
@@ -33,6 +34,12 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
   using Layout::tiling, Layout::side, Layout::rows, Layout::step, Layout::stages, Layout::listed;
   using typename Layout::Problem, typename Layout::Shared;
   using Producer = BackwardProducer<Layout>;
+
+  __device__ static std::uint32_t task_of_block(const Problem& problem) {
+    if constexpr (!listed) return blockIdx.x;
+    const auto block = static_cast<std::int32_t>(blockIdx.x), units = problem.geometry.heads * problem.batch;
+    return static_cast<std::uint32_t>(listed_task(block, units, static_cast<std::int32_t>(gridDim.x) / units));
+  }
 
   // gradient += weights tile
   template <int Size>
@@ -282,7 +289,7 @@ __global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side, Source>:
   using B = Backward<T, KeySize, ValueSize, side, Source>;
   extern __shared__ char memory[];
   BackwardTask task;
-  if (!task.find<side>(problem, B::rows)) return;
+  if (!task.find<side>(problem, B::rows, B::task_of_block(problem))) return;
   char* const shared = memory + bytes_to_tile(memory);
   auto& control = B::shared_of(shared);
   constexpr int producer = B::warpgroups * 128;

@@ -44,9 +44,8 @@ struct BackwardTask {
   // Longest rows first: the last queries, the first keys. Consecutive blocks have neighbouring heads, whose rows are
   // neighbours in memory. False if there is nothing to do.
   template <Side side>
-  __device__ bool find(const BackwardProblem& problem, std::int32_t rows) {
+  __device__ bool find(const BackwardProblem& problem, std::int32_t rows, std::uint32_t index) {
     const Geometry& geometry = problem.geometry;
-    std::uint32_t index = blockIdx.x;
     head = static_cast<std::int32_t>(index % geometry.heads);
     index /= geometry.heads;
     pass_index = geometry.pass_of[head];
