@@ -28,7 +28,7 @@ class BackwardProducer : Layout {
 
  public:
   __device__ BackwardProducer(const Problem& problem, const BackwardTask& task, char* shared)
-      : problem_(problem), task_(task), shared_(shared), control_(shared_of(shared)), tiles_(tiles_of(control_)) {}
+      : problem_(problem), task_(task), shared_(shared), control_(shared_of(shared)), tiles_(control_) {}
 
   __device__ void run() {
     if constexpr (pieces && side == Side::queries) return run_in_pieces();
@@ -86,13 +86,6 @@ class BackwardProducer : Layout {
   }
 
  private:
-  __device__ static Tiles tiles_of(const Shared& control) {
-    if constexpr (listed)
-      return Tiles(control.list);
-    else
-      return Tiles(control.meeting);
-  }
-
   __device__ void run_in_pieces() {
     while (find_next()) load_next_by_warp();
   }

@@ -81,8 +81,9 @@ struct MeetingRows {
     for (std::int32_t r = threadIdx.x; r < Rows; r += blockDim.x) {
       const std::int32_t position = position_at(task.own, min(task.begin + r, task.own.length - 1));
       const Interval within = bounds.rows(position, n);
-      for (std::int32_t p = 0; p < (side == Side::keys ? 1 : task.pass->parts); ++p)
-        row[p][r] = interval(problem, task, p, position, within);
+      if constexpr (side == Side::keys) row[0][r] = interval(task, problem.part, n, position, within);
+      for (std::int32_t p = 0; side == Side::queries && p < task.pass->parts; ++p)
+        row[p][r] = interval(task, p, n, position, within);
     }
   }
 
@@ -90,10 +91,11 @@ struct MeetingRows {
   template <int Stages>
   __device__ static void enter(ListedTiles<Stages>& tiles, const BackwardProblemOfLists& problem,
                                const BackwardTask& task, std::int32_t step) {
+    const std::int32_t n = problem.geometry.n;
     const BoundsOfHead bounds = problem.bounds.of(task.sequence, task.head);
     const auto of_row = [&](std::int32_t r) {
       const std::int32_t position = position_at(task.own, min(task.begin + r, task.own.length - 1));
-      return interval(problem, task, 0, position, bounds.rows(position, problem.geometry.n));
+      return interval(task, 0, n, position, bounds.rows(position, n));
     };
     const BlockList list = problem.lists.of(task.sequence, task.head).of_row(task.begin);
     tiles.enter(list, of_row(0), of_row(Rows - 1), step);
@@ -101,12 +103,10 @@ struct MeetingRows {
 
  private:
   // What of the rows `within` the row at a position is paired with, in the p-th part.
-  __device__ static Interval interval(const BackwardProblem& problem, const BackwardTask& task, std::int32_t p,
-                                      std::int32_t position, const Interval& within) {
-    const std::int32_t n = problem.geometry.n;
-    if constexpr (side == Side::keys)
-      return queries_of(task.pass->part[problem.part], task.class_of(task.pass->queries, n), position, within);
+  __device__ static Interval interval(const BackwardTask& task, std::int32_t p, std::int32_t n, std::int32_t position,
+                                      const Interval& within) {
     const Part& part = task.pass->part[p];
+    if constexpr (side == Side::keys) return queries_of(part, task.class_of(task.pass->queries, n), position, within);
     const RowSet keys = task.class_of(part.keys, n);
     return {entries_below(keys, max(part.low.of(position), within.begin)),
             entries_below(keys, min(part.high.of(position) + 1, within.end))};
@@ -117,7 +117,8 @@ struct MeetingRows {
 template <class Rows, int Count, int Step>
 class TileIterator {
  public:
-  __device__ explicit TileIterator(const Rows& rows) : rows_(rows) {}
+  template <class Shared>
+  __device__ explicit TileIterator(const Shared& control) : rows_(control.meeting) {}
 
   // Moves to the next tile; false after the last.
   __device__ bool next() {
@@ -146,7 +147,8 @@ class TileIterator {
 template <int Stages, int Step>
 class ListIterator {
  public:
-  __device__ explicit ListIterator(const ListedTiles<Stages>& tiles) : tiles_(tiles) {}
+  template <class Shared>
+  __device__ explicit ListIterator(const Shared& control) : tiles_(control.list) {}
 
   __device__ bool next() {
     if (entered_ = tile_ < 0; entered_)
