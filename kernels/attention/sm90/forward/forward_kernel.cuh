@@ -48,7 +48,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
    public:
     // slot: where the ring is, at the beginning and in the end. at: which of the tasks in shared memory.
     __device__ Needed(const Problem& problem, char* shared, int at, RingSlot& slot)
-        : control_(shared_of(shared)), producer_(problem, shared), runs_(runs_of(control_, at)), slot_(slot) {}
+        : control_(shared_of(shared)), producer_(problem, shared), runs_(control_, at), slot_(slot) {}
 
     // Moves to the first tile of the next run; false if there is none. Tiles before it are released as they arrive.
     __device__ bool start() {
@@ -84,13 +84,6 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
 
    private:
     using Runs = std::conditional_t<listed, KeysOfList<queries, keys, stages>, KeyRuns<queries, keys>>;
-    __device__ static Runs runs_of(Shared& control, int at) {
-      if constexpr (listed)
-        return Runs(control.rows[at], control.producer_tiles);
-      else
-        return Runs(control.rows[at], control.task[at]);
-    }
-
     Shared& control_;
     Producer producer_;
     Runs runs_;

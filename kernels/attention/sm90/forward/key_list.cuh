@@ -36,11 +36,14 @@ struct KeyList : ListedTiles<Stages> {
 
 // For a warpgroup: one run of all tiles.
 template <int Queries, int Keys, int Stages>
-class KeysOfList : public SeenTile<Queries, Keys> {
+class KeysOfList {
  public:
-  __device__ KeysOfList(const RowIntervals<Queries>& rows, const ListedTiles<Stages>& list)
-      : SeenTile<Queries, Keys>(rows), list_(list), more_(list.some) {
-    this->enter_part(0);
+  template <class Shared>
+  __device__ KeysOfList(const Shared& control, int at)
+      : list_(control.producer_tiles), row_(control.rows[at].row[0]), more_(list_.some) {
+    const Interval* const of_warp = row_ + threadIdx.x / 32 * 16;
+    full_ = uniform(tiles_in(of_warp[15].begin, Keys));
+    full_end_ = uniform(of_warp[0].end / Keys);
   }
 
   template <class F>
@@ -49,11 +52,16 @@ class KeysOfList : public SeenTile<Queries, Keys> {
   }
   __device__ bool next() const { return more_; }
   // Once for every tile.
-  __device__ void read(int slot) { this->tile_ = list_.read(slot, more_); }
+  __device__ void read(int slot) { tile_ = list_.read(slot, more_); }
+
+  __device__ bool is_full() const { return tile_ >= full_ && tile_ < full_end_; }
+  __device__ TwoRows allowed() const { return two_rows(row_, tile_ * Keys); }
 
  private:
   const ListedTiles<Stages>& list_;
+  const Interval* row_;  // the block's
   bool more_;
+  std::int32_t tile_ = 0, full_, full_end_;  // full: tiles that all of the warp's rows see
 };
 
 }  // namespace longstride::kernels::cuda::sm90
