@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/base/gpu_kind.h"
 #include "tests/gpu/attention_cuda_reference.h"

@@ -10,7 +10,7 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// What a thread's two rows see, in keys from `begin` on. A warpgroup has 64 of the block's rows, each of its warps 16.
+// The keys that a thread's two rows see, counted from `begin`. A warpgroup has 64 of the block's rows, a warp 16.
 struct TwoRows {
   Interval row[2];
 };

@@ -45,7 +45,7 @@ struct BackwardProblemInPieces : BackwardProblem {
 };
 
 struct BackwardProblemOfLists : BackwardProblem {
-  ListsView lists;  // of the rows that a block owns
+  ListsView lists;  // those of the rows that a block owns
 };
 
 // Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`.

@@ -102,7 +102,7 @@ struct MeetingRows {
   }
 
  private:
-  // What of the rows `within` the row at a position is paired with, in the p-th part.
+  // The rows `within` with which the row at a position is paired in the p-th part.
   __device__ static Interval interval(const BackwardTask& task, std::int32_t p, std::int32_t n, std::int32_t position,
                                       const Interval& within) {
     const Part& part = task.pass->part[p];
