@@ -76,9 +76,13 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
         if (Producer::loads_keys()) more_ = more_ && producer_.load_keys();
     }
 
-    template <int Count>
-    __device__ void mask(float (&s)[Count]) {
+    // Once for every tile, when its scores have begun: a tile of a list tells its number.
+    __device__ void read() {
       if constexpr (listed) runs_.read(slot_.index);
+    }
+
+    template <int Count>
+    __device__ void mask(float (&s)[Count]) const {
       if (!runs_.is_full()) Softmax::mask(s, runs_.allowed().row);
     }
 
@@ -208,7 +212,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       wgmma_hold(o);
     }
     // Scores that have been computed become weights.
-    __device__ void weigh(float (&s)[keys / 2], std::uint32_t (&p)[keys / 16][4], Needed& needed) {
+    __device__ void weigh(float (&s)[keys / 2], std::uint32_t (&p)[keys / 16][4], const Needed& needed) {
       wgmma_wait<0>();
       wgmma_hold(s);
       needed.mask(s);
@@ -223,6 +227,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       float s[keys / 2] = {};
       std::uint32_t p[keys / 16][4];
       rows.begin_scores(needed.slot(), s);
+      needed.read();
       rows.weigh(s, p, needed);
       rows.add_values(needed.slot(), p);
       rows.finish_values();
@@ -238,6 +243,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       take_turn();
       rows.begin_scores(before, s);
       end_turn();
+      needed.read();
       rows.weigh(s, p, needed);
     }
     while (needed.next()) {
@@ -247,6 +253,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       rows.begin_scores(slot, s);
       rows.add_values(before, p);
       end_turn();
+      needed.read();
       wgmma_wait<1>();
       wgmma_hold(s);
       needed.mask(s);

@@ -51,7 +51,6 @@ class KeysOfList {
     return more_;
   }
   __device__ bool next() const { return more_; }
-  // Once for every tile.
   __device__ void read(int slot) { tile_ = list_.read(slot, more_); }
 
   __device__ bool is_full() const { return tile_ >= full_ && tile_ < full_end_; }

@@ -179,14 +179,9 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
    private:
     // The rows need every tile of the block.
     __device__ void pass_list(const TileRange<rows, step>& range, const Interval (&meets)[2]) {
-      bool more = control_.list.some;
-      if (!more) return;
-      const auto next = [&] {
-        wait();
-        return control_.list.read(slot_.index, more);
-      };
-      turn<false>(next(), range, meets);
-      while (more) turn<true>(next(), range, meets);
+      if (!control_.list.some) return;
+      turn<false>(0, range, meets);
+      while (more_) turn<true>(0, range, meets);
       finish();
     }
 
@@ -226,7 +221,8 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
       release(held_);
     }
 
-    // The first products of a tile, after the last ones of the current tile, then its exponentials.
+    // The first products of a tile, after the last ones of the current tile, then its exponentials. Tiles of a list
+    // tell their numbers.
     template <bool Holds>
     __device__ void turn(std::int32_t tile, const TileRange<rows, step>& range, const Interval (&meets)[2]) {
       const int stage = slot_.index;
@@ -236,6 +232,7 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
       if constexpr (Holds) add_products();
       own_key_.multiply(s_, advanced(key_rows_, stage * tile_bytes));
       own_value_.multiply(dp_, advanced(value_rows_, stage * tile_bytes));
+      if constexpr (listed) tile = control_.list.read(stage, more_);
       wgmma_wait<1>();
       wgmma_hold(s_);
       wgmma_hold(key_gradient_);
@@ -272,7 +269,8 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
     const std::int32_t column_;                                                // the thread's first
     const std::uint64_t key_rows_, value_rows_, key_columns_, value_columns_;  // the ring's first tile
     RingSlot slot_;
-    int held_ = 0;  // the stage of the tile whose last products have not been issued
+    int held_ = 0;       // the stage of the tile whose last products have not been issued
+    bool more_ = false;  // tiles of a list follow
     Statistics statistics_ = {};
     OwnRows<T, step, KeySize, tiling.key_sized_in_registers> own_key_;
     OwnRows<T, step, ValueSize, tiling.value_sized_in_registers> own_value_;
