@@ -29,8 +29,8 @@ bool takes_plan(const AttentionPlan& plan) {
 bool takes(const AttentionSizes& sizes) {
   const bool is_16_bit = sizes.dtype == Dtype::bf16 || sizes.dtype == Dtype::f16;
   return sizes.path != AttentionPath::portable && is_16_bit && sm90_takes_head(sizes.key_size) &&
-         sm90_takes_head(sizes.value_size) && sizes.plan->queries == sizes.plan->n && !sizes.has_lists &&
-         sizes.labels == 0 && takes_plan(*sizes.plan);
+         sm90_takes_head(sizes.value_size) && sizes.plan->queries == sizes.plan->n && sizes.labels == 0 &&
+         takes_plan(*sizes.plan);
 }
 
 // The only pass of every head, if they have one.
@@ -167,8 +167,8 @@ AttentionChoice choose_forward(const AttentionSizes& sizes) {
   AttentionChoice choice;
   choice.sums_bytes = label_bytes(sizes, false);
   if (!takes(sizes)) return choice;
-  const bool is_narrow = (sizes.bounds == 0 || sizes.by_documents) && find_band(*sizes.plan, choice.band) &&
-                         (sizes.bounds == 0 || choice.band.classes == 1) &&
+  const bool is_narrow = !sizes.has_lists && (sizes.bounds == 0 || sizes.by_documents) &&
+                         find_band(*sizes.plan, choice.band) && (sizes.bounds == 0 || choice.band.classes == 1) &&
                          choice.band.reach <= most_forward_reach(sizes);
   choice.family = is_narrow ? AttentionFamily::band : AttentionFamily::general;
   return choice;
@@ -179,8 +179,8 @@ AttentionChoice choose_backward(const AttentionSizes& sizes) {
   choice.delta_bytes = delta_bytes(sizes);
   choice.sums_bytes = label_bytes(sizes, true);
   if (!takes(sizes)) return choice;
-  const bool is_band =
-      find_band(*sizes.plan, choice.band) && (sizes.bounds == 0 || (sizes.by_documents && clamps_band(choice.band)));
+  const bool is_band = !sizes.has_lists && find_band(*sizes.plan, choice.band) &&
+                       (sizes.bounds == 0 || (sizes.by_documents && clamps_band(choice.band)));
   if (is_band && sizes.bounds == 0 && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key) {
     choice.family = AttentionFamily::band;
   } else if (is_band) {

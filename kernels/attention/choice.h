@@ -13,7 +13,7 @@ namespace longstride::kernels {
 
 enum class AttentionFamily : std::uint8_t {
   portable,  // any GPU (kernels/attention/portable)
-  general,   // Hopper, any pattern (sm90/forward, sm90/general)
+  general,   // Hopper, any pattern, and lists (sm90/forward, sm90/general)
   band,      // few key tiles per query tile, all of its own row set (sm90/band)
   classes,   // backward over wider bands: a block per class (sm90/long_band)
   turns,     // the same in classes that are long or few: blocks take turns at the sums of dQ
@@ -39,8 +39,8 @@ struct AttentionSizes {
   AttentionPath path = AttentionPath::automatic;
   std::int64_t bounds = 0;  // sequences times heads with bounds of their own
   bool by_documents = false;
-  bool has_lists = false;  // only the portable kernels take them, and labels
-  std::int64_t labels = 0;
+  bool has_lists = false;
+  std::int64_t labels = 0;  // only the portable kernels take them
 };
 
 // Chunks of the rows of a sequence's head, by which gradients of labels are summed.

@@ -232,6 +232,27 @@ inline std::vector<EmulatedShape> two_sided_shapes() {
   };
 }
 
+// Lists on Hopper: of both sizes of kernels, with more tiles than a ring has, blocks of several tiles, ragged ends, and
+// lists of which bounds leave something, or nothing.
+inline std::vector<EmulatedShape> listed_shapes() {
+  using namespace emulated_patterns;
+  using enum Dtype;
+  PatternConfig both = all();
+  both.direction = Direction::both;
+  const std::vector<std::int32_t> many = {63, 64, 128, 192, 193, 250, 256, 300}, intervals = {EmulatedShape::intervals};
+  return {
+      {"both, dense", both, 1300, 1, 64, 64, sm90, {}, bf16, 64},
+      {"dense", all(), 900, 2, 64, 40, sm90, {}, f16, 64},
+      {"both, dense", both, 333, 2, 32, 24, sm90, many, bf16, 64},
+      {"both, dense", both, 700, 2, 64, 64, sm90, intervals, bf16, 128},
+      {"dense", all(), 64, 1, 64, 64, sm90, {}, bf16, 64},
+      {"dense", all(), 65, 3, 16, 64, sm90, {}, bf16, 64},
+      {"both, dense", both, 900, 1, 128, 128, sm90, {}, bf16, 64},
+      {"dense", all(), 700, 1, 64, 96, sm90, intervals, f16, 64},
+      {"both, dense", both, 450, 2, 72, 32, sm90, many, bf16, 192},
+  };
+}
+
 inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow runs all of them
   using namespace emulated_patterns;
   const PatternConfig strided = pattern_of(merged, {local, column}, 16);
@@ -288,6 +309,7 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
   for (const EmulatedShape& shape : long_band_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : document_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : two_sided_shapes()) shapes.push_back(shape);
+  for (const EmulatedShape& shape : listed_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : portable_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : labelled_shapes()) shapes.push_back(shape);
   return shapes;

@@ -17,6 +17,8 @@ class RandomShape {
     shape.key_size = 8 * between(2, 16);
     shape.value_size = 8 * between(2, 16);
     shape.path = between(0, 1) > 0 ? AttentionPath::sm90 : AttentionPath::automatic;
+    if (shape.name == "dense" && between(0, 2) > 0)
+      shape.block = static_cast<std::int32_t>(between(1, 3)) * BlockLists::unit;
     return shape;
   }
 

@@ -24,6 +24,35 @@ struct WrittenArrays {
   std::vector<float> lse;
 };
 
+// Lists in the GPU's memory.
+class DeviceLists {
+ public:
+  explicit DeviceLists(const BlockLists& host)
+      : host_(host),
+        key_begin_(numbers_of(host.key_begin)),
+        keys_(numbers_of(host.keys)),
+        query_begin_(numbers_of(host.query_begin)),
+        queries_(numbers_of(host.queries)) {}
+
+  BlockLists view() const {
+    if (!host_.given()) return {};
+    const auto at = [](const test::DeviceArray<std::int32_t>& x, const Tensor& like) {
+      return Tensor(x.data(), Dtype::i32, like.shape());
+    };
+    return {host_.block, at(key_begin_, host_.key_begin), at(keys_, host_.keys), at(query_begin_, host_.query_begin),
+            at(queries_, host_.queries)};
+  }
+
+ private:
+  static std::vector<std::int32_t> numbers_of(const Tensor& t) {
+    if (!t.given()) return {};
+    return {t.as<const std::int32_t>(), t.as<const std::int32_t>() + t.count()};
+  }
+
+  BlockLists host_;
+  test::DeviceArray<std::int32_t> key_begin_, keys_, query_begin_, queries_;
+};
+
 // Row bounds of every head of one sequence or more; empty: none.
 struct HostBounds {
   std::vector<std::int32_t> begin, end;
@@ -57,7 +86,7 @@ template <class T>
 class DeviceAttention {
  public:
   DeviceAttention(const AttentionPlan& plan, const AttentionInput& in, AttentionPath path, bool packed,
-                  const HostBounds& bounds = {}, const std::vector<float>& sink = {})
+                  const HostBounds& bounds = {}, const BlockLists& lists = {}, const std::vector<float>& sink = {})
       : shape_(in.shape),
         packed_(packed),
         inputs_(pack(in)),
@@ -68,15 +97,16 @@ class DeviceAttention {
         begin_(bounds.begin),
         end_(bounds.end),
         by_documents_(bounds.documents),
+        lists_(lists),
         sink_(sink),
         dsink_(std::vector<float>(sink.size())),
         forward_{&plan,   slice(inputs_, 0), slice(inputs_, 1), slice(inputs_, 2),
                  own(o_), lse_of_shape(),    shape_.scale(),    {},
-                 path,    bounds_of_shape()},
+                 path,    bounds_of_shape(), lists_.view()},
         backward_{
             &plan,      forward_.q,           forward_.k,           forward_.v,           forward_.o,     forward_.lse,
             own(dout_), slice(gradients_, 0), slice(gradients_, 1), slice(gradients_, 2), shape_.scale(), {},
-            path,       bounds_of_shape()},
+            path,       bounds_of_shape(),    lists_.view()},
         scratch_(backward_.scratch_on(Device::cuda).bytes()) {
     forward_.sink = backward_.sink = logits(sink_);
     backward_.dsink = logits(dsink_);
@@ -190,6 +220,7 @@ class DeviceAttention {
   test::DeviceArray<float> lse_;
   test::DeviceArray<std::int32_t> begin_, end_;
   bool by_documents_;
+  DeviceLists lists_;
   test::DeviceArray<float> sink_, dsink_;
   AttentionArgs forward_;
   AttentionBackwardArgs backward_;

@@ -25,7 +25,7 @@ AttentionResult compute(const AttentionPlan& plan, const AttentionInput& in, Att
   AttentionResult result;
   cuda::with_gpu_type(in.dtype, [&](auto zero) {
     const std::vector<double> sinks = sinks_of(in.shape);
-    DeviceAttention<decltype(zero)> call(plan, in, path, packed, bounds, {sinks.begin(), sinks.end()});
+    DeviceAttention<decltype(zero)> call(plan, in, path, packed, bounds, {}, {sinks.begin(), sinks.end()});
     call.run();
     result = call.result();
   });

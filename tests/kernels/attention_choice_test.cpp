@@ -113,11 +113,24 @@ TEST(AttentionChoices, FollowBounds) {
   }
 }
 
-TEST(AttentionChoices, OfListsAreThePortableKernels) {
-  const auto plan = make_plan(all_keys(), 0, 8, 65536);
-  AttentionSizes sizes{.plan = plan.get(), .key_size = 64, .value_size = 64};
-  EXPECT_EQ(choose_forward(sizes).family, general);
-  sizes.has_lists = true;
+TEST(AttentionChoices, OfListsAreTheGeneralKernels) {
+  const auto plan = make_plan(all_keys(), 0, 8, 65536), one_tile = make_plan(all_keys(), 0, 80, 64);
+  for (const AttentionPlan* p : {plan.get(), one_tile.get()})
+    for (const std::int64_t bounds : {0, 3}) {
+      AttentionSizes sizes{.plan = p, .key_size = 64, .value_size = 64, .bounds = bounds, .has_lists = true};
+      EXPECT_EQ(choose_forward(sizes).family, general);
+      EXPECT_EQ(choose_backward(sizes).family, general);
+      EXPECT_EQ(choose_backward(sizes).sums_bytes, static_cast<std::size_t>(2 * 4 * bounds * p->n));
+      sizes.by_documents = true;
+      EXPECT_EQ(choose_backward(sizes).family, general);
+      sizes.dtype = Dtype::f32;
+      EXPECT_EQ(choose_forward(sizes).family, portable);
+      EXPECT_EQ(choose_backward(sizes).family, portable);
+    }
+  PatternConfig both = all_keys();
+  both.direction = Direction::both;
+  const auto fewer_queries = make_plan(both, 0, 8, 4096, {}, 64);
+  const AttentionSizes sizes{.plan = fewer_queries.get(), .key_size = 64, .value_size = 64, .has_lists = true};
   EXPECT_EQ(choose_forward(sizes).family, portable);
   EXPECT_EQ(choose_backward(sizes).family, portable);
 }

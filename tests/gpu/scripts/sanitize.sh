@@ -47,6 +47,7 @@ run() {  # tool, gtest filter, more options
 }
 
 tiny=Paths/AttentionCuda.TinyShapesAreAsGoodAsNaive
+lists=Paths/ListsCuda.TinyShapesAreAsGoodAsNaive/Automatic
 long_band=LongBandCuda.TinyShapesAreAsGoodAsNaive
 fp32_step=TrainingOnTheGpu.Fp32GradientsAreAsExactAsOnTheCpu
 narrow_steps=TrainingOnTheGpu.LowPrecisionGradientsStayWithinTheirRounding
@@ -62,10 +63,11 @@ for tool in "${tools[@]}"; do
     # fp32, whose kernels use no TMA. cuBLASLt's must be watched too, or all that they write counts as uninitialised.
     run initcheck "$tiny/Automatic" "${ours[@]}"
     run initcheck "$long_band" "${ours[@]}"
+    run initcheck "$lists" "${ours[@]}"
     LONGSTRIDE_TEST_POISON=0 run initcheck "$tiny/Portable" "${ours[@]}"
     run initcheck "$fp32_step"
   else
-    for filter in "$tiny/Automatic" "$tiny/Portable" "$long_band" "$fp32_step" "$narrow_steps" "$panels" \
+    for filter in "$tiny/Automatic" "$tiny/Portable" "$lists" "$long_band" "$fp32_step" "$narrow_steps" "$panels" \
       "$loss" "$embedding"; do
       run "$tool" "$filter" "${ours[@]}"
     done

@@ -9,6 +9,7 @@
 #include "kernels/attention/sm90/forward/forward_layout.cuh"
 #include "kernels/attention/sm90/forward/forward_producer.cuh"
 #include "kernels/attention/sm90/forward/key_runs.cuh"
+#include "kernels/attention/sm90/general/list_order.h"
 #include "kernels/attention/sm90/general/softmax.cuh"
 #include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_launch.cuh"
@@ -28,6 +29,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
   using Layout = ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces>;
   using Layout::k_at, Layout::v_at, Layout::k_bytes, Layout::v_bytes, Layout::value_boxes, Layout::shared_of;
   using Layout::key_row, Layout::value_row, Layout::q_box, Layout::k_box, Layout::v_box, Layout::o_box;
+  using Layout::listed;
   using Layout::tiling, Layout::queries, Layout::keys, Layout::stages, Layout::warpgroups, Layout::task_slots;
   using typename Layout::Problem, typename Layout::Shared;
   using Task = ForwardTask;
@@ -47,10 +49,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
    public:
     // slot: where the ring is, at the beginning and in the end. at: which of the tasks in shared memory.
     __device__ Needed(const Problem& problem, char* shared, int at, RingSlot& slot)
-        : control_(shared_of(shared)),
-          producer_(problem, shared),
-          runs_(control_.rows[at], control_.task[at]),
-          slot_(slot) {}
+        : control_(shared_of(shared)), producer_(problem, shared), runs_(control_, at), slot_(slot) {}
 
     // Moves to the first tile of the next run; false if there is none. Tiles before it are released as they arrive.
     __device__ bool start() {
@@ -78,15 +77,21 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
         if (Producer::loads_keys()) more_ = more_ && producer_.load_keys();
     }
 
+    // Once for every tile, when its scores have begun: a tile of a list tells its number.
+    __device__ void read() {
+      if constexpr (listed) runs_.read(slot_.index);
+    }
+
     template <int Count>
     __device__ void mask(float (&s)[Count]) const {
       if (!runs_.is_full()) Softmax::mask(s, runs_.allowed().row);
     }
 
    private:
+    using Runs = std::conditional_t<listed, KeysOfList<queries, keys, stages>, KeyRuns<queries, keys>>;
     Shared& control_;
     Producer producer_;
-    KeyRuns<queries, keys> runs_;
+    Runs runs_;
     RingSlot& slot_;
     bool more_ = true;  // tiles left to load, for the loading threads
   };
@@ -224,6 +229,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       float s[keys / 2] = {};
       std::uint32_t p[keys / 16][4];
       rows.begin_scores(needed.slot(), s);
+      needed.read();
       rows.weigh(s, p, needed);
       rows.add_values(needed.slot(), p);
       rows.finish_values();
@@ -239,6 +245,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       take_turn();
       rows.begin_scores(before, s);
       end_turn();
+      needed.read();
       rows.weigh(s, p, needed);
     }
     while (needed.next()) {
@@ -248,6 +255,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       rows.begin_scores(slot, s);
       rows.add_values(before, p);
       end_turn();
+      needed.read();
       wgmma_wait<1>();
       wgmma_hold(s);
       needed.mask(s);
@@ -281,6 +289,13 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
 
   // ---- Blocks with one task, whose warpgroups also load ----
 
+  __device__ static std::int32_t task_of_block(const Problem& problem) {
+    const auto block = static_cast<std::int32_t>(blockIdx.x);
+    if constexpr (!listed) return block;
+    const auto units = static_cast<std::int32_t>(problem.heads.value * problem.batch.value);
+    return listed_task(block, units, static_cast<std::int32_t>(problem.tasks) / units);
+  }
+
   __device__ static void pass_only_task(const Problem& problem, char* shared, const Task& task) {
     Shared& control = shared_of(shared);
     const Producer producer(problem, shared);
@@ -290,6 +305,8 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       init_barriers(control);
       producer.load_queries();
     }
+    if constexpr (listed)
+      if (threadIdx.x == Producer::key_loader) control.producer_tiles.enter(problem, task);
     control.rows[0].fill(problem, task, threadIdx.x, blockDim.x);
     __syncthreads();
     if (Producer::loads_keys()) {
@@ -404,7 +421,7 @@ __global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, KeyCount, Piece
     F::pass_block(problem, shared);
   } else {
     typename F::Task task;
-    if (task.find(problem, F::queries, static_cast<std::int32_t>(blockIdx.x))) F::pass_only_task(problem, shared, task);
+    if (task.find(problem, F::queries, F::task_of_block(problem))) F::pass_only_task(problem, shared, task);
   }
 }
 

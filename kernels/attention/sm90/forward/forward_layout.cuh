@@ -8,6 +8,7 @@
 
 #include "kernels/attention/sm90/forward/forward_task.cuh"
 #include "kernels/attention/sm90/forward/forward_tiling.h"
+#include "kernels/attention/sm90/forward/key_list.cuh"
 #include "kernels/attention/sm90/forward/key_tiles.cuh"
 #include "kernels/gpu/ring.cuh"
 
@@ -16,12 +17,15 @@ namespace longstride::kernels::cuda::sm90 {
 // `Pieces`: tiles of summary rows are read in pieces (tile_pieces.h).
 template <class T, int KeySize, int ValueSize, KeysPerQuery KeyCount, bool Pieces>
 struct ForwardLayout {
-  using Problem = std::conditional_t<Pieces, ForwardProblemInPieces, ForwardProblem>;
+  static constexpr bool listed = KeyCount == KeysPerQuery::listed;
+  using Problem = std::conditional_t<Pieces, ForwardProblemInPieces,
+                                     std::conditional_t<listed, ForwardProblemOfLists, ForwardProblem>>;
   static constexpr ForwardTiling tiling = forward_tiling(ValueSize, KeyCount);
   static constexpr int queries = tiling.queries(), keys = tiling.keys, stages = tiling.stages,
                        warpgroups = tiling.warpgroups;
   static constexpr bool pieces = Pieces;
   static_assert(!Pieces || (KeySize >= 64 && ValueSize >= 64), "rows of 128 bytes");
+  static_assert(!listed || (!Pieces && !tiling.specialised && queries == BlockLists::unit), "one list of one task");
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int q_box = 64 * key_row, k_box = keys * key_row, v_box = keys * value_row, o_box = 64 * value_row;
@@ -38,12 +42,13 @@ struct ForwardLayout {
     std::uint64_t task_full[task_slots], task_empty[task_slots];  // where there are two
     ForwardTask task[task_slots];                                 // without parts: there is none left
     RowIntervals<queries> rows[task_slots];
-    KeyTiles<queries, keys> producer_tiles;
+    std::conditional_t<listed, KeyList<queries, keys, stages>, KeyTiles<queries, keys>> producer_tiles;
     RingSlot producer_slot;
   };
   static constexpr int k_at = task_slots * warpgroups * query_bytes, v_at = k_at + stages * k_bytes,
                        control_at = v_at + stages * v_bytes;
   static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
+  static_assert(tiling.blocks * (shared_bytes + 1024) <= 228 * 1024);
 
   __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
   // A warpgroup's queries.

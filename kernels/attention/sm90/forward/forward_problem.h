@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/attention/pattern/block_lists.h"
 #include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/attention/sm90/general/pass_shape.h"
 #include "kernels/attention/sm90/general/piece_maps.h"
@@ -29,6 +30,10 @@ struct ForwardProblem {
 
 struct ForwardProblemInPieces : ForwardProblem {
   PieceMaps k_pieces, v_pieces;
+};
+
+struct ForwardProblemOfLists : ForwardProblem {
+  ListsView lists;
 };
 
 }  // namespace longstride::kernels::cuda::sm90

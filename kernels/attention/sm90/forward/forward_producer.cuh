@@ -37,7 +37,7 @@ class ForwardProducer : Layout {
 
   __device__ void load_queries(int at = 0) const {
     Shared& control = shared_of(shared_);
-    control.producer_tiles = {};
+    if constexpr (!Layout::listed) control.producer_tiles = {};
     const ForwardTask& task = control.task[at];
     barrier_arrive_expect(&control.q[at], warpgroups * Layout::q_bytes);
     for (int w = 0; w < warpgroups; ++w)
@@ -50,12 +50,13 @@ class ForwardProducer : Layout {
     if constexpr (Pieces) return load_keys_by_warp(at);
     Shared& control = shared_of(shared_);
     const ForwardTask& task = control.task[at];
-    KeyTiles<queries, keys>& tiles = control.producer_tiles;
+    auto& tiles = control.producer_tiles;
     if (!tiles.next(control.rows[at], task.parts)) return false;
     const PartShape& part = problem_.pass[task.pass].part[tiles.part];
     const TileCorner corner = corner_of(part, tiles.begin(), task.residue);
     const int stage = control.producer_slot.index;
     barrier_wait(&control.empty[stage], control.producer_slot.parity ^ 1);
+    if constexpr (Layout::listed) tiles.tell(stage, tiles.tile, tiles.walk.more());
     barrier_arrive_expect(&control.k[stage], k_bytes);
     load(shared_ + k_at + stage * k_bytes, problem_.k[part.kind], key_boxes, k_box, task, corner, &control.k[stage]);
     barrier_arrive_expect(&control.v[stage], v_bytes);

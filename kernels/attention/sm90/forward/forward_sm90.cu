@@ -29,6 +29,7 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
   problem.lse = args.lse.as<float>();
   problem.sink = passes.resumes ? nullptr : args.sink.as<const float>();
   problem.bounds = BoundsView(args.bounds);
+  if constexpr (F::listed) problem.lists = ListsView::of_queries(args.lists);
   RowSetKinds kinds;
   std::int64_t tiles = 0;  // maximum over the heads
   for (int p = 0; p < geometry.passes; ++p) {
@@ -93,15 +94,16 @@ void launch_with_sizes(const AttentionArgs& args, const HeadPasses& passes, cons
   // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros and does not write
   // them. Pieces need rows of 64 columns.
   const auto with_sizes = [&](auto pieces) {
-    if constexpr (!pieces())
+    if constexpr (!pieces() && KeyCount != KeysPerQuery::listed)
       if (key_size <= 32 && value_size <= 32) return launch_pass<32, 32, KeyCount, false, T>(args, passes, launch);
     if (key_size <= 64 && value_size <= 64) return launch_pass<64, 64, KeyCount, pieces(), T>(args, passes, launch);
     if constexpr (KeyCount == KeysPerQuery::many) {
       if (key_size <= 64) return launch_pass<64, 128, KeyCount, pieces(), T>(args, passes, launch);
       return launch_pass<128, 128, KeyCount, pieces(), T>(args, passes, launch);
     }
+    if constexpr (KeyCount == KeysPerQuery::listed) launch_pass<128, 128, KeyCount, pieces(), T>(args, passes, launch);
   };
-  if constexpr (KeyCount != KeysPerQuery::thousands)
+  if constexpr (KeyCount != KeysPerQuery::thousands && KeyCount != KeysPerQuery::listed)
     if (needs_pieces(passes.geometry)) return with_sizes(std::true_type{});
   with_sizes(std::false_type{});
 }
@@ -110,7 +112,9 @@ template <class T>
 void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Launch& launch) {
   // Sizes above 64 have one tiling, and there is none for thousands in pieces.
   const bool is_large = std::max(args.q.size(3), args.v.size(3)) > 64;
-  switch (is_large ? KeysPerQuery::many : keys_per_query(passes.geometry)) {
+  switch (args.lists.given() ? KeysPerQuery::listed : is_large ? KeysPerQuery::many : keys_per_query(passes.geometry)) {
+    case KeysPerQuery::listed:
+      return launch_with_sizes<KeysPerQuery::listed, T>(args, passes, launch);
     case KeysPerQuery::few:
       return launch_with_sizes<KeysPerQuery::few, T>(args, passes, launch);
     case KeysPerQuery::thousands:

@@ -19,16 +19,21 @@ struct ForwardTiling {
 };
 
 // How many keys a query has: fewer than 385, at least 385, or thousands, next to which the ends of blocks matter
-// little.
-enum class KeysPerQuery { few, many, thousands };
+// little; or those of listed blocks (pattern/block_lists.h).
+enum class KeysPerQuery { few, many, thousands, listed };
 
 // Few keys per query (windows, residue classes): bytes, latency and the instructions around the tiles dominate, so
 // several small blocks run on a multiprocessor, and tiles of 64 keys waste little at the edges. Many keys: the tensor
 // cores and the exponentials dominate. With values of at most 64, two independent blocks of two warpgroups hide each
 // other's beginning and end. With thousands of keys these are rare, and one block is faster: three warpgroups in turn,
 // that compute the scores of the next tile during the softmax of this one, and that copy nothing themselves. With
-// values of 128 the output takes 64 registers: the same with tiles of 64 keys, for any number of keys.
+// values of 128 the output takes 64 registers: the same with tiles of 64 keys, for any number of keys. A list is that
+// of 64 queries: a block of one warpgroup needs each of its tiles, and other blocks hide its beginning and end.
 constexpr ForwardTiling forward_tiling(int value_size, KeysPerQuery count) {
+  if (count == KeysPerQuery::listed) {
+    if (value_size <= 64) return {.warpgroups = 1, .keys = 64, .stages = 4, .blocks = 3, .overlaps = true};
+    return {.warpgroups = 1, .keys = 64, .stages = 2, .blocks = 2, .overlaps = true};
+  }
   if (count == KeysPerQuery::few) {
     if (value_size <= 32) return {.warpgroups = 2, .keys = 64, .stages = 4, .blocks = 3};
     if (value_size <= 64) return {.warpgroups = 2, .keys = 64, .stages = 4, .blocks = 2, .overlaps = true};

@@ -10,12 +10,22 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// A warpgroup has 64 of the block's rows, each of its warps 16.
+// The keys that a thread's two rows see, counted from `begin`. A warpgroup has 64 of the block's rows, a warp 16.
+struct TwoRows {
+  Interval row[2];
+};
+__device__ inline TwoRows two_rows(const Interval* rows, std::int32_t begin) {
+  const Interval* row = rows + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+  return {{{row[0].begin - begin, row[0].end - begin}, {row[8].begin - begin, row[8].end - begin}}};
+}
+
 template <int Queries, int Keys>
 class KeyRuns {
  public:
-  __device__ KeyRuns(const RowIntervals<Queries>& rows, const ForwardTask& task)
-      : rows_(rows), task_(task), parts_(uniform(task.parts)) {}
+  // at: which of the tasks in shared memory.
+  template <class Shared>
+  __device__ KeyRuns(const Shared& control, int at)
+      : rows_(control.rows[at]), task_(control.task[at]), parts_(uniform(task_.parts)) {}
 
   // Moves to the first tile of the next run; false if there is none. Calls `let_go` for every tile before it.
   template <class F>
@@ -39,15 +49,7 @@ class KeyRuns {
   }
   // True if the warp's rows see the whole tile.
   __device__ bool is_full() const { return tile_ >= full_ && tile_ < full_end_; }
-  // The thread's two rows, in keys from the tile's first.
-  struct Allowed {
-    Interval row[2];
-  };
-  __device__ Allowed allowed() const {
-    const Interval* row = rows_.row[part_] + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-    const std::int32_t begin = tile_ * Keys;
-    return {{{row[0].begin - begin, row[0].end - begin}, {row[8].begin - begin, row[8].end - begin}}};
-  }
+  __device__ TwoRows allowed() const { return two_rows(rows_.row[part_], tile_ * Keys); }
 
  private:
   // Equal in all lanes, and said so, so that loops, slots and the descriptors of tiles are in uniform registers.

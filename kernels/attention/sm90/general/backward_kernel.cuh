@@ -11,10 +11,10 @@
 #pragma once
 #include <algorithm>
 
-#include "kernels/attention/sm90/general/backward_problem.h"
+#include "kernels/attention/sm90/general/backward_layout.cuh"
+#include "kernels/attention/sm90/general/backward_producer.cuh"
 #include "kernels/attention/sm90/general/backward_store.cuh"
-#include "kernels/attention/sm90/general/backward_tiles.cuh"
-#include "kernels/attention/sm90/general/load_pieces.cuh"
+#include "kernels/attention/sm90/general/list_order.h"
 #include "kernels/attention/sm90/general/own_rows.cuh"
 #include "kernels/base/approximate.cuh"
 #include "kernels/gpu/barrier.cuh"
@@ -22,199 +22,24 @@
 #include "kernels/gpu/lane.cuh"
 #include "kernels/gpu/ring.cuh"
 #include "kernels/gpu/shared.cuh"
-#include "kernels/gpu/tma.cuh"
 #include "kernels/gpu/wgmma.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
-// `Pieces`: tiles of summary rows are read in pieces (tile_pieces.h).
-template <class T, int KeySize, int ValueSize, Side side, bool Pieces>
-struct Backward {
-  using Problem = std::conditional_t<Pieces, BackwardProblemInPieces, BackwardProblem>;
-  static constexpr BackwardTiling published = backward_tiling(side, KeySize, ValueSize);
-  static constexpr BackwardTiling tiling = Pieces ? for_pieces(published) : published;
-  static constexpr int rows = tiling.rows(), step = tiling.step, stages = tiling.stages, warpgroups = tiling.warpgroups;
-  static_assert(stages >= 2, "a warpgroup waits for a tile with the one before in hand");
-  static_assert(tiling.has_registers());
-  static_assert(!Pieces || (KeySize >= 64 && ValueSize >= 64), "rows of 128 bytes");
-  static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
-  static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
+template <class T, int KeySize, int ValueSize, Side Of, TileSource Source>
+struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
+  using Layout = BackwardLayout<KeySize, ValueSize, Of, Source>;
+  using Layout::key_row, Layout::value_row, Layout::own_bytes, Layout::own_key_bytes, Layout::key_bytes;
+  using Layout::shared_of, Layout::tile_bytes, Layout::ring_at;
+  using Layout::tiling, Layout::side, Layout::rows, Layout::step, Layout::stages, Layout::listed;
+  using typename Layout::Problem, typename Layout::Shared;
+  using Producer = BackwardProducer<Layout>;
 
-  // Shared memory, from a multiple of 1024 bytes: own rows of each warpgroup, the ring, and this.
-  struct Shared {
-    // Side::keys: of the streamed queries, in the order of statistics_slot; lse is -log2(e) lse.
-    alignas(16) float lse[stages][step], delta[stages][step];
-    std::uint64_t own, full[stages], empty[stages];
-    MeetingRows<side, rows> meeting;
-  };
-  static constexpr int own_key_bytes = 64 * KeySize * 2, own_value_bytes = 64 * ValueSize * 2,
-                       own_bytes = own_key_bytes + own_value_bytes;
-  static constexpr int key_bytes = step * KeySize * 2, value_bytes = step * ValueSize * 2,
-                       tile_bytes = key_bytes + value_bytes;
-  static constexpr int ring_at = warpgroups * own_bytes, control_at = ring_at + stages * tile_bytes;
-  static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
-  // Every thread that writes or reads lse and delta arrives itself; otherwise one thread arrives for its warp.
-  // racecheck does not accept an arrival on behalf of another thread, and the extra arrivals cost nothing measurable.
-  static constexpr int full_arrivals = side == Side::keys ? 33 : 1,
-                       empty_arrivals = warpgroups * (side == Side::keys ? 128 : 4);
-  // A thread has four of every sixteen columns, two of each half. They are stored together, 16 bytes at 4 (column / 2).
-  __device__ static int statistics_slot(int column) {
-    return column / 16 * 16 + column % 8 / 2 * 4 + column / 8 % 2 * 2 + column % 2;
+  __device__ static std::uint32_t task_of_block(const Problem& problem) {
+    if constexpr (!listed) return blockIdx.x;
+    const auto block = static_cast<std::int32_t>(blockIdx.x), units = problem.geometry.heads * problem.batch;
+    return static_cast<std::uint32_t>(listed_task(block, units, static_cast<std::int32_t>(gridDim.x) / units));
   }
-  __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
-
-  using Tiles = TileIterator<MeetingRows<side, rows>, rows, step>;
-  static constexpr bool own_by_warp = Pieces && side == Side::keys;
-
-  // One warp. Side::keys: its lanes also load lse and delta of the queries, one tile ahead, in registers.
-  class Producer {
-   public:
-    __device__ Producer(const Problem& problem, const BackwardTask& task, char* shared)
-        : problem_(problem), task_(task), shared_(shared), control_(shared_of(shared)), tiles_(control_.meeting) {}
-
-    __device__ void run() {
-      if constexpr (Pieces && side == Side::queries) return run_in_pieces();
-      bool more = find_next();
-      while (more) {
-        const Source source = next_;
-        float lse[step / 32], delta[step / 32];
-#pragma unroll
-        for (int i = 0; i < step / 32; ++i) {
-          lse[i] = lse_[i];
-          delta[i] = delta_[i];
-        }
-        more = find_next();
-        barrier_wait(&control_.empty[slot_.index], slot_.parity ^ 1);
-        if (lane_ == 0) load(source);  // before lse and delta have come
-        if constexpr (side == Side::keys) {
-#pragma unroll
-          for (int i = 0; i < step / 32; ++i) {
-            const int slot = statistics_slot(lane_) + 32 * i;
-            control_.lse[slot_.index][slot] = lse[i] * -log2_e;
-            control_.delta[slot_.index][slot] = delta[i];
-          }
-          barrier_arrive(&control_.full[slot_.index]);
-        }
-        slot_.advance(stages);
-      }
-    }
-
-    // Called by one thread, or by the warp if its rows are pieces, before the other threads use any barrier.
-    __device__ void load_own() const {
-      const int kind = side == Side::queries ? problem_.query_kind[task_.pass_index]
-                                             : problem_.key_kind[task_.pass_index][problem_.part];
-      if (!own_by_warp || lane_ == 0) barrier_arrive_expect(&control_.own, warpgroups * own_bytes);
-      if constexpr (own_by_warp) __syncwarp();
-      for (int w = 0; w < warpgroups; ++w) {
-        char* const to = shared_ + w * own_bytes;
-        if constexpr (own_by_warp) {
-          if (is_summary(task_.own)) {
-            load_pieces(pieces_of(task_.own, kind, task_.begin + w * 64, 64), task_.head, task_.sequence, lane_, 32,
-                        PieceCopy<key_boxes, 64 * key_row>{&problem_.own_key_sized[kind].complete, problem_.k_pieces,
-                                                           to, &control_.own},
-                        PieceCopy<value_boxes, 64 * value_row>{&problem_.own_value_sized[kind].complete,
-                                                               problem_.v_pieces, to + own_key_bytes, &control_.own});
-            continue;
-          }
-          if (lane_ > 0) continue;
-        }
-        const TileCorner corner = corner_of(task_.own, task_.begin + w * 64);
-        load_boxes(to, problem_.own_key_sized[kind], key_boxes, 64 * key_row, corner, &control_.own);
-        load_boxes(to + own_key_bytes, problem_.own_value_sized[kind], value_boxes, 64 * value_row, corner,
-                   &control_.own);
-      }
-    }
-
-   private:
-    __device__ void run_in_pieces() {
-      while (find_next()) load_next_by_warp();
-    }
-
-    __device__ TilePieces pieces_of(const RowSet& set, int kind, std::int32_t entry, std::int32_t rows_of_tile) const {
-      return {set.base, set.run,      set.period,
-              entry,    rows_of_tile, [&](std::int32_t x) { return problem_.run[kind].quotient(x); }};
-    }
-
-    struct Source {
-      TileCorner corner;
-      int kind;
-    };
-
-    __device__ void load_boxes(char* to, const RowMaps& maps, int boxes, int box_bytes, const TileCorner& corner,
-                               std::uint64_t* barrier) const {
-      const CUtensorMap* map = corner.offset < maps.rest ? &maps.longer : &maps.complete;
-      for (int i = 0; i < boxes; ++i)
-        tma_load(to + i * box_bytes, map, {{i * 64, task_.head, corner.offset, corner.period, task_.sequence}},
-                 barrier);
-    }
-
-    __device__ bool find_next() {
-      if (!tiles_.next()) return false;
-      if (tiles_.entered()) {
-        const std::int32_t n = problem_.geometry.n;
-        if (side == Side::queries) {
-          set_ = task_.class_of(task_.pass->part[tiles_.part()].keys, n);
-          next_.kind = problem_.key_kind[task_.pass_index][tiles_.part()];
-        } else {
-          set_ = task_.class_of(task_.pass->queries, n);
-          next_.kind = problem_.query_kind[task_.pass_index];
-        }
-      }
-      if (!Pieces || !is_summary(set_)) next_.corner = corner_of(set_, tiles_.begin());
-      if constexpr (side == Side::keys) {
-        const std::int64_t row =
-            (static_cast<std::int64_t>(task_.sequence) * problem_.geometry.heads + task_.head) * problem_.geometry.n;
-#pragma unroll
-        for (int i = 0; i < step / 32; ++i) {
-          const std::int32_t entry = tiles_.begin() + lane_ + 32 * i;
-          const bool there = entry < set_.length;
-          const std::int64_t at = row + (there ? position_at(set_, entry) : 0);
-          lse_[i] = there ? problem_.lse[at] : 0.0f;
-          delta_[i] = there ? problem_.delta[at] : 0.0f;
-        }
-      }
-      return true;
-    }
-
-    __device__ void load(const Source& source) const {
-      char* const to = shared_ + ring_at + slot_.index * tile_bytes;
-      std::uint64_t* const full = &control_.full[slot_.index];
-      barrier_arrive_expect(full, tile_bytes);
-      load_boxes(to, problem_.key_sized[source.kind], key_boxes, step * key_row, source.corner, full);
-      load_boxes(to + key_bytes, problem_.value_sized[source.kind], value_boxes, step * value_row, source.corner, full);
-    }
-
-    // Waits for room and loads the next tile; the warp's lanes share its pieces.
-    __device__ void load_next_by_warp() {
-      const TilePieces pieces = pieces_of(set_, next_.kind, tiles_.begin(), step);
-      char* const to = shared_ + ring_at + slot_.index * tile_bytes;
-      std::uint64_t* const full = &control_.full[slot_.index];
-      barrier_wait(&control_.empty[slot_.index], slot_.parity ^ 1);
-      if (is_summary(set_)) {
-        if (lane_ == 0) barrier_arrive_expect(full, tile_bytes);
-        __syncwarp();
-        load_pieces(
-            pieces, task_.head, task_.sequence, lane_, 32,
-            PieceCopy<key_boxes, step * key_row>{&problem_.key_sized[next_.kind].complete, problem_.k_pieces, to, full},
-            PieceCopy<value_boxes, step * value_row>{&problem_.value_sized[next_.kind].complete, problem_.v_pieces,
-                                                     to + key_bytes, full});
-      } else if (lane_ == 0) {
-        load(next_);
-      }
-      slot_.advance(stages);
-    }
-
-    const Problem& problem_;
-    const BackwardTask& task_;
-    char* shared_;
-    Shared& control_;
-    Tiles tiles_;
-    RowSet set_;
-    Source next_;
-    float lse_[step / 32], delta_[step / 32];
-    RingSlot slot_;
-    const int lane_ = threadIdx.x % 32;
-  };
 
   // gradient += weights tile
   template <int Size>
@@ -334,6 +159,10 @@ struct Backward {
         const TileRange<rows, step> range(row, some, warp);
         const Interval* own = row + warp * 16 + threadIdx.x % 32 / 4;
         const Interval meets[2] = {own[0], own[8]};
+        if constexpr (listed) {
+          pass_list(range, meets);
+          continue;
+        }
         skip(range.needed_begin - range.begin);
         slot_ = {uniform(slot_.index), static_cast<std::uint32_t>(uniform(static_cast<std::int32_t>(slot_.parity)))};
         std::int32_t tile = range.needed_begin;
@@ -348,6 +177,14 @@ struct Backward {
     }
 
    private:
+    // The rows need every tile of the block.
+    __device__ void pass_list(const TileRange<rows, step>& range, const Interval (&meets)[2]) {
+      if (!control_.list.some) return;
+      turn<false>(0, range, meets);
+      while (more_) turn<true>(0, range, meets);
+      finish();
+    }
+
     template <int Count>
     __device__ static void clear(float (&gradient)[Count]) {
 #pragma unroll
@@ -384,7 +221,8 @@ struct Backward {
       release(held_);
     }
 
-    // The first products of a tile, after the last ones of the current tile, then its exponentials.
+    // The first products of a tile, after the last ones of the current tile, then its exponentials. Tiles of a list
+    // tell their numbers.
     template <bool Holds>
     __device__ void turn(std::int32_t tile, const TileRange<rows, step>& range, const Interval (&meets)[2]) {
       const int stage = slot_.index;
@@ -394,6 +232,7 @@ struct Backward {
       if constexpr (Holds) add_products();
       own_key_.multiply(s_, advanced(key_rows_, stage * tile_bytes));
       own_value_.multiply(dp_, advanced(value_rows_, stage * tile_bytes));
+      if constexpr (listed) tile = control_.list.read(stage, more_);
       wgmma_wait<1>();
       wgmma_hold(s_);
       wgmma_hold(key_gradient_);
@@ -430,7 +269,8 @@ struct Backward {
     const std::int32_t column_;                                                // the thread's first
     const std::uint64_t key_rows_, value_rows_, key_columns_, value_columns_;  // the ring's first tile
     RingSlot slot_;
-    int held_ = 0;  // the stage of the tile whose last products have not been issued
+    int held_ = 0;       // the stage of the tile whose last products have not been issued
+    bool more_ = false;  // tiles of a list follow
     Statistics statistics_ = {};
     OwnRows<T, step, KeySize, tiling.key_sized_in_registers> own_key_;
     OwnRows<T, step, ValueSize, tiling.value_sized_in_registers> own_value_;
@@ -440,14 +280,14 @@ struct Backward {
   };
 };
 
-template <class T, int KeySize, int ValueSize, Side side, bool Pieces>
-__global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side, Pieces>::tiling.threads(),
-                                  Backward<T, KeySize, ValueSize, side, Pieces>::tiling.blocks)
-    backward(const __grid_constant__ typename Backward<T, KeySize, ValueSize, side, Pieces>::Problem problem) {
-  using B = Backward<T, KeySize, ValueSize, side, Pieces>;
+template <class T, int KeySize, int ValueSize, Side side, TileSource Source>
+__global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side, Source>::tiling.threads(),
+                                  Backward<T, KeySize, ValueSize, side, Source>::tiling.blocks)
+    backward(const __grid_constant__ typename Backward<T, KeySize, ValueSize, side, Source>::Problem problem) {
+  using B = Backward<T, KeySize, ValueSize, side, Source>;
   extern __shared__ char memory[];
   BackwardTask task;
-  if (!task.find<side>(problem, B::rows)) return;
+  if (!task.find<side>(problem, B::rows, B::task_of_block(problem))) return;
   char* const shared = memory + bytes_to_tile(memory);
   auto& control = B::shared_of(shared);
   constexpr int producer = B::warpgroups * 128;
@@ -464,6 +304,8 @@ __global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side, Pieces>:
     if constexpr (B::own_by_warp) __syncwarp();
     typename B::Producer(problem, task, shared).load_own();  // in flight while the intervals of the rows are computed
   }
+  if constexpr (B::listed)
+    if (threadIdx.x == producer) control.meeting.enter(control.list, problem, task, B::step);
   control.meeting.fill(problem, task);
   __syncthreads();
   constexpr int consumer_registers = B::tiling.consumer_registers;

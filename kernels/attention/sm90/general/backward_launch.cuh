@@ -53,41 +53,47 @@ std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_
   return tiles;
 }
 
-template <Side side, int KeySize, int ValueSize, bool Pieces, class T>
+template <Side side, int KeySize, int ValueSize, TileSource Source, class T>
 void launch_backward(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch) {
-  using B = Backward<T, KeySize, ValueSize, side, Pieces>;
-  const std::int64_t tiles = fill_problem<B>(side, args, KeySize, ValueSize, Pieces, problem);
-  if constexpr (Pieces) {
+  using B = Backward<T, KeySize, ValueSize, side, Source>;
+  const std::int64_t tiles = fill_problem<B>(side, args, KeySize, ValueSize, B::pieces, problem);
+  if constexpr (B::pieces) {
     problem.k_pieces = piece_maps(args.k, problem.geometry.n, KeySize);
     problem.v_pieces = piece_maps(args.v, problem.geometry.n, ValueSize);
   }
-  auto* const kernel = backward<T, KeySize, ValueSize, side, Pieces>;
+  auto* const kernel = backward<T, KeySize, ValueSize, side, Source>;
   allow_shared(kernel, B::shared_bytes);
   const auto blocks = static_cast<unsigned>(tiles * args.q.size(0) * args.q.size(2));
-  run(side == Side::queries ? "attention_backward_queries_sm90" : "attention_backward_keys_sm90", kernel,
-      {blocks, B::tiling.threads(), B::shared_bytes}, launch, static_cast<const typename B::Problem&>(problem));
+  const auto start = [&](const typename B::Problem& of_kernel) {
+    run(side == Side::queries ? "attention_backward_queries_sm90" : "attention_backward_keys_sm90", kernel,
+        {blocks, B::tiling.threads(), B::shared_bytes}, launch, of_kernel);
+  };
+  if constexpr (B::listed)
+    start({problem, side == Side::queries ? ListsView::of_queries(args.lists) : ListsView::of_keys(args.lists)});
+  else
+    start(problem);
 }
 
 // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros. Pieces need rows of 64
-// columns.
+// columns; lists have kernels of two sizes.
 template <Side side>
 void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch) {
   const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
-  const auto with_sizes = [&](auto zero, auto pieces) {
-    using T = decltype(zero);
-    if constexpr (!std::is_same_v<T, float>) {
-      if constexpr (!pieces())
-        if (key_size <= 32 && value_size <= 32) return launch_backward<side, 32, 32, false, T>(args, problem, launch);
-      if (key_size <= 64 && value_size <= 64)
-        launch_backward<side, 64, 64, pieces(), T>(args, problem, launch);
-      else if (key_size <= 64)
-        launch_backward<side, 64, 128, pieces(), T>(args, problem, launch);
-      else
-        launch_backward<side, 128, 128, pieces(), T>(args, problem, launch);
-    }
+  const auto with_sizes = [&]<TileSource source, class T>() {
+    if constexpr (source == TileSource::boxes)
+      if (key_size <= 32 && value_size <= 32) return launch_backward<side, 32, 32, source, T>(args, problem, launch);
+    if (key_size <= 64 && value_size <= 64) return launch_backward<side, 64, 64, source, T>(args, problem, launch);
+    if constexpr (source != TileSource::lists)
+      if (key_size <= 64) return launch_backward<side, 64, 128, source, T>(args, problem, launch);
+    launch_backward<side, 128, 128, source, T>(args, problem, launch);
   };
   with_gpu_type(args.q.dtype(), [&](auto zero) {
-    problem.in_pieces ? with_sizes(zero, std::true_type{}) : with_sizes(zero, std::false_type{});
+    using T = decltype(zero);
+    if constexpr (!std::is_same_v<T, float>) {
+      if (args.lists.given()) return with_sizes.template operator()<TileSource::lists, T>();
+      problem.in_pieces ? with_sizes.template operator()<TileSource::pieces, T>()
+                        : with_sizes.template operator()<TileSource::boxes, T>();
+    }
   });
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/pattern/block_lists.h"
 #include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/attention/sm90/general/backward_tiling.h"
 #include "kernels/attention/sm90/general/geometry.h"
@@ -41,6 +42,10 @@ struct BackwardProblemInPieces : BackwardProblem {
   bool in_pieces;  // the kernels that read tiles in pieces are used; the others do not receive this
   PieceMaps k_pieces, v_pieces;
   Divisor run[RowSetKinds::most];  // per kind of row set
+};
+
+struct BackwardProblemOfLists : BackwardProblem {
+  ListsView lists;  // those of the rows that a block owns
 };
 
 // Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`.

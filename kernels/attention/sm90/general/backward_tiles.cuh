@@ -6,6 +6,7 @@
 
 #include "kernels/attention/pattern/tile_span.h"
 #include "kernels/attention/sm90/general/backward_problem.h"
+#include "kernels/attention/sm90/general/listed_tiles.cuh"
 #include "kernels/gpu/lane.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -43,9 +44,8 @@ struct BackwardTask {
   // Longest rows first: the last queries, the first keys. Consecutive blocks have neighbouring heads, whose rows are
   // neighbours in memory. False if there is nothing to do.
   template <Side side>
-  __device__ bool find(const BackwardProblem& problem, std::int32_t rows) {
+  __device__ bool find(const BackwardProblem& problem, std::int32_t rows, std::uint32_t index) {
     const Geometry& geometry = problem.geometry;
-    std::uint32_t index = blockIdx.x;
     head = static_cast<std::int32_t>(index % geometry.heads);
     index /= geometry.heads;
     pass_index = geometry.pass_of[head];
@@ -81,18 +81,35 @@ struct MeetingRows {
     for (std::int32_t r = threadIdx.x; r < Rows; r += blockDim.x) {
       const std::int32_t position = position_at(task.own, min(task.begin + r, task.own.length - 1));
       const Interval within = bounds.rows(position, n);
-      if constexpr (side == Side::keys) {
-        const RowSet queries = task.class_of(task.pass->queries, n);
-        row[0][r] = queries_of(task.pass->part[problem.part], queries, position, within);
-      } else {
-        for (std::int32_t p = 0; p < task.pass->parts; ++p) {
-          const Part& part = task.pass->part[p];
-          const RowSet keys = task.class_of(part.keys, n);
-          row[p][r] = {entries_below(keys, max(part.low.of(position), within.begin)),
-                       entries_below(keys, min(part.high.of(position) + 1, within.end))};
-        }
-      }
+      if constexpr (side == Side::keys) row[0][r] = interval(task, problem.part, n, position, within);
+      for (std::int32_t p = 0; side == Side::queries && p < task.pass->parts; ++p)
+        row[p][r] = interval(task, p, n, position, within);
     }
+  }
+
+  // By the loading thread, before the block's threads meet.
+  template <int Stages>
+  __device__ static void enter(ListedTiles<Stages>& tiles, const BackwardProblemOfLists& problem,
+                               const BackwardTask& task, std::int32_t step) {
+    const std::int32_t n = problem.geometry.n;
+    const BoundsOfHead bounds = problem.bounds.of(task.sequence, task.head);
+    const auto of_row = [&](std::int32_t r) {
+      const std::int32_t position = position_at(task.own, min(task.begin + r, task.own.length - 1));
+      return interval(task, 0, n, position, bounds.rows(position, n));
+    };
+    const BlockList list = problem.lists.of(task.sequence, task.head).of_row(task.begin);
+    tiles.enter(list, of_row(0), of_row(Rows - 1), step);
+  }
+
+ private:
+  // The rows `within` with which the row at a position is paired in the p-th part.
+  __device__ static Interval interval(const BackwardTask& task, std::int32_t p, std::int32_t n, std::int32_t position,
+                                      const Interval& within) {
+    const Part& part = task.pass->part[p];
+    if constexpr (side == Side::keys) return queries_of(part, task.class_of(task.pass->queries, n), position, within);
+    const RowSet keys = task.class_of(part.keys, n);
+    return {entries_below(keys, max(part.low.of(position), within.begin)),
+            entries_below(keys, min(part.high.of(position) + 1, within.end))};
   }
 };
 
@@ -100,7 +117,8 @@ struct MeetingRows {
 template <class Rows, int Count, int Step>
 class TileIterator {
  public:
-  __device__ explicit TileIterator(const Rows& rows) : rows_(rows) {}
+  template <class Shared>
+  __device__ explicit TileIterator(const Shared& control) : rows_(control.meeting) {}
 
   // Moves to the next tile; false after the last.
   __device__ bool next() {
@@ -122,6 +140,32 @@ class TileIterator {
  private:
   const Rows& rows_;
   std::int32_t part_ = -1, tile_ = 0, end_ = 0;
+  bool entered_ = false;
+};
+
+// The same of a list, which restricts the only part.
+template <int Stages, int Step>
+class ListIterator {
+ public:
+  template <class Shared>
+  __device__ explicit ListIterator(const Shared& control) : tiles_(control.list) {}
+
+  __device__ bool next() {
+    if (entered_ = tile_ < 0; entered_)
+      walk_ = tiles_.walk;
+    else
+      walk_.advance();
+    tile_ = walk_.tile();
+    return walk_.more();
+  }
+  __device__ bool entered() const { return entered_; }
+  __device__ std::int32_t part() const { return 0; }
+  __device__ std::int32_t begin() const { return tile_ * Step; }
+
+ private:
+  const ListedTiles<Stages>& tiles_;
+  TileWalk walk_;
+  std::int32_t tile_ = -1;
   bool entered_ = false;
 };
 
