@@ -55,7 +55,7 @@ std::int64_t parameters_by_formula(const DecoderConfig& m) {
   std::int64_t positions = m.geometry.rows + m.geometry.columns + m.geometry.channels;
   if (m.positions == Positions::attention)
     positions = (m.context + m.attention.stride - 1) / m.attention.stride + m.attention.stride;
-  std::vector<bool> have_sinks;  // of a cycle's layers
+  std::vector<bool> have_sinks;  // layers of a cycle
   for (const MixerEntry& entry : m.entries()) {
     const auto* attention = dynamic_cast<const AttentionConfig*>(&entry.beside.front().config());
     have_sinks.insert(have_sinks.end(), static_cast<std::size_t>(entry.layers),
