@@ -33,7 +33,9 @@ if(NOT LONGSTRIDE_CUDA)
   longstride_tests(emulated LINK emulated_kernels LEAVE_OUT /machine/
     SLOW Shapes/EmulatedPanels.*/500_x_* Shapes/EmulatedPanels.*/800_x_* Shapes/EmulatedPanels.*/1100_x_*
     Cases/EmulatedDistanceKernels.*memories* Cases/EmulatedDistanceKernels.*/heads_of_*
-    Cases/EmulatedDistanceKernels.*of_heads_of_64 Cases/EmulatedDistanceKernels.*/dilated_heads_of_64)
+    Cases/EmulatedDistanceKernels.*of_heads_of_64 Cases/EmulatedDistanceKernels.*/dilated_heads_of_64
+    Shapes/EmulatedKernels.*/*_labels__n_130* Shapes/EmulatedKernels.*/*_places__n_200*
+    Shapes/EmulatedKernels.*/*_lists_of_64__n_1300* Shapes/EmulatedKernels.*/*_lists_of_64__n_900*)
   foreach(target test_emulated test_emulated_slow)
     target_include_directories(${target} BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulated/include)
   endforeach()
