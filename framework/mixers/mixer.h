@@ -69,6 +69,8 @@ class Mixer : public Branch {
   // learned span. `span`, in positions, is read by heads that learn one.
   using PairWeight = std::function<double(std::int64_t query, std::int64_t key)>;
   virtual PairWeight pair_weight(std::int64_t head, double span) const = 0;
+  // Why its pairs have no probabilities to show; empty: they have.
+  virtual std::string problem_of_probabilities() const { return {}; }
   // Calls see(n, probabilities) for each of queries[n] of one row: probabilities[head][key row], for its key rows 0 to
   // before() + queries[n]; without dropout, on the CPU. `normed` (1, seq, width) is the mixer's input.
   using SeeProbabilities = std::function<void(std::size_t n, const std::vector<std::vector<double>>& probabilities)>;

@@ -219,6 +219,10 @@ std::string SideBySide::slow(std::int64_t positions) const {
   return first_problem([&](const Mixer& part) { return part.slow(positions); });
 }
 
+std::string SideBySide::problem_of_probabilities() const {
+  return first_problem([](const Mixer& part) { return part.problem_of_probabilities(); });
+}
+
 std::string SideBySide::problem_on_gpu() const {
   return first_problem([](const Mixer& part) { return part.problem_on_gpu(); });
 }

@@ -33,6 +33,7 @@ class SideBySide final : public Mixer {
   std::int64_t stride() const override;
   PairCost cost(std::int64_t positions) const override;
   PairWeight pair_weight(std::int64_t head, double span) const override;
+  std::string problem_of_probabilities() const override;
   void show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
                           const SeeProbabilities& see) const override;
   std::optional<double> mean_keys(double span) const override;
