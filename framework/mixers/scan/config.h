@@ -15,6 +15,8 @@ enum class Switch : std::uint8_t { automatic, off, on };
 // Of the exponents of keys' features: the largest so far, or that of the whole sequence (Choromanski et al. 2021).
 enum class Stabiliser : std::uint8_t { running, published };
 
+const char* name_of(ScanFeatures features);  // in sentences
+
 struct ScanSettings {
   kernels::ScanForm form = kernels::ScanForm::sum;
   ScanDecay decay = ScanDecay::none;

@@ -11,19 +11,6 @@
 namespace longstride {
 namespace {
 
-const char* name_of(ScanFeatures features) {
-  switch (features) {
-    case ScanFeatures::softmax:
-      return "softmax";
-    case ScanFeatures::trigonometric:
-      return "trigonometric";
-    case ScanFeatures::relu:
-      return "ReLU";
-    default:
-      return "no";
-  }
-}
-
 // The weights of keys `first` to `query` of a head: phi_q . phi_k and the decay since.
 std::vector<double> weights_of(const Tensor& phi_q, const Tensor& phi_k, const Tensor& decay, std::int64_t query,
                                std::int64_t head, std::int64_t first) {
@@ -42,6 +29,19 @@ std::vector<double> weights_of(const Tensor& phi_q, const Tensor& phi_k, const T
 }
 
 }  // namespace
+
+const char* name_of(ScanFeatures features) {
+  switch (features) {
+    case ScanFeatures::softmax:
+      return "softmax";
+    case ScanFeatures::trigonometric:
+      return "trigonometric";
+    case ScanFeatures::relu:
+      return "ReLU";
+    default:
+      return "no";
+  }
+}
 
 std::string ScanMixer::kind(std::int64_t /*head*/) const {
   const ScanSettings& s = config_.scan;

@@ -127,6 +127,7 @@ class ScanMixer final : public Mixer {
   ScanGradients gradient_tensors(const Operands& read, const Tensor& dmixed, Scratch& scratch) const;
   void scan_back(Context& ctx, const Operands& read, const Scanned& made, const Tensor& d_o,
                  const ScanGradients& to) const;
+  void backward_features(Context& ctx, const Operands& made, const ScanGradients& d) const;
   void backward_operands(Context& ctx, const Projected& in, const Operands& made, const ScanGradients& d,
                          const Projected& gradients) const;
   void backward_projections(Context& ctx, const Tensor& normed, const Projected& in, const Projected& gradients,

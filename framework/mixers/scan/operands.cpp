@@ -145,20 +145,23 @@ void ScanMixer::expand(Context& ctx, Pace pace, Operands& out, Scratch& scratch)
   out.decay = args.decay;
 }
 
+void ScanMixer::backward_features(Context& ctx, const Operands& made, const ScanGradients& d) const {
+  if (!config_.scan.has_features()) return;
+  kernels::FeaturesBackwardArgs args{.kind = feature_kind(),
+                                     .x = made.q,
+                                     .projection = made.projection,
+                                     .features = made.phi_q,
+                                     .dfeatures = d.dphi_q,
+                                     .dx = slice_of(d.dmixed, 0)};
+  ops::run(ctx, args);
+  args.x = made.k, args.features = made.phi_k, args.dfeatures = d.dphi_k, args.dx = slice_of(d.dmixed, 1);
+  ops::run(ctx, args);
+}
+
 void ScanMixer::backward_operands(Context& ctx, const Projected& in, const Operands& made, const ScanGradients& d,
                                   const Projected& gradients) const {
   const Tensor dq = slice_of(d.dmixed, 0), dk = slice_of(d.dmixed, 1);
-  if (config_.scan.has_features()) {
-    kernels::FeaturesBackwardArgs args{.kind = feature_kind(),
-                                       .x = made.q,
-                                       .projection = made.projection,
-                                       .features = made.phi_q,
-                                       .dfeatures = d.dphi_q,
-                                       .dx = dq};
-    ops::run(ctx, args);
-    args.x = made.k, args.features = made.phi_k, args.dfeatures = d.dphi_k, args.dx = dk;
-    ops::run(ctx, args);
-  }
+  backward_features(ctx, made, d);
   const auto transform_back = [&](const kernels::QueryKeyTransform& how, const Tensor& x, const Tensor& dx) {
     if (how.any())
       ops::run(ctx, kernels::QueryKeyBackwardArgs{

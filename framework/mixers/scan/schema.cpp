@@ -84,7 +84,7 @@ class ScanChecks {
       refuse("normalise", "{} is true, but products of plain queries and keys may add up to 0; set features");
     if (s_.normalise == Switch::off && s_.stabilised())
       refuse("normalise", "{} is false, but what keeps {} features finite cancels only in the quotient; set true",
-             s_.features == ScanFeatures::softmax ? "softmax" : "trigonometric");
+             name_of(s_.features));
     if (s_.memory && s_.has_features() && at_.form.block.rotary_base > 0 && at_.check.none_in({"model.rotary_base"}))
       refuse("memory",
              "{} is state, but features of queries and keys that model.rotary_base rotates by their place in "
