@@ -9,7 +9,7 @@
 
 namespace longstride::kernels {
 
-inline constexpr float gated_norm_epsilon = 1e-6F;
+inline constexpr double gated_norm_epsilon = 1e-6;
 
 struct GatedNormArgs {
   Tensor x;          // (rows, size) contiguous, f32 or f64 on the CPU; bf16, f16 or f32 on a GPU

@@ -19,7 +19,7 @@ template <class T>
 __device__ __forceinline__ float inverse_size(const T* x, int size, int lane) {
   float squares = 0;
   for (int j = lane; j < size; j += 32) squares += to_float(x[j]) * to_float(x[j]);
-  return 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(size) + gated_norm_epsilon);
+  return 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(size) + static_cast<float>(gated_norm_epsilon));
 }
 
 // A warp per row.
