@@ -18,7 +18,7 @@ struct ShownText {
   std::vector<std::uint8_t> windows;         // each as long as the model's context, one after another
   std::vector<std::int64_t> documents = {};  // where documents end, if the model reads them (write_groups)
   std::int64_t offset = 0;                   // position in that text of the first window
-  std::uint64_t seed = 0;                    // of the run, and its steps: what layers draw by
+  std::uint64_t seed = 0;                    // the run's, and its steps: what layers draw by
   std::int64_t trained = 0;
 };
 

@@ -50,7 +50,7 @@ namespace {
 // The rows of a sequence and those before it.
 template <class T>
 struct ConvolvedRows {
-  const T *x, *before;  // of one sequence; before: null if there are none
+  const T *x, *before;  // one sequence's; before: null if there are none
   const std::int32_t* begin;
   std::int64_t channels, width;
 

@@ -29,7 +29,7 @@ struct LoadedRun {
   const char* other_weights() const { return recipe.train.ema == 0 ? "" : averaged ? "last" : "average"; }
   // ", averaged weights (the others: --weights last)"; empty if there are no others.
   std::string weights_text() const;
-  // What layers draw by: the seed of the run, and its steps.
+  // Layers draw by the seed of the run, and its steps.
   void describe(Context& ctx) const {
     ctx.seed = recipe.train.seed;
     ctx.trained = step;

@@ -62,7 +62,7 @@ inline std::vector<NamedConfig<ScanToy>> scan_toys() {
   bare.gate = Switch::off, bare.norm = ScanNorm::none;
   turning.beta = 2, turning.gate = Switch::off, turning.decay = ScanDecay::none;
   ScanSettings trigonometric = performer(ScanFeatures::trigonometric);
-  trigonometric.count = 256;  // of either sign: with fewer, some denominator is near 0
+  trigonometric.count = 256;  // they have either sign: with fewer, some denominator is near 0
   DecoderConfig short_plain = toy_config();
   short_plain.context = 13;
   return {

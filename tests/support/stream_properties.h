@@ -20,7 +20,7 @@ struct OnDevice {
 };
 template <class C>
 using OnDevices = ::testing::Types<OnDevice<C, Device::cpu>, OnDevice<C, Device::cuda>>;
-// Of models that have no kernels for GPUs.
+// For models that have no kernels for GPUs.
 template <class C>
 using OnCpu = ::testing::Types<OnDevice<C, Device::cpu>>;
 struct DeviceNames {

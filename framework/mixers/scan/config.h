@@ -12,7 +12,8 @@ enum class ScanDecay : std::uint8_t { none, head, channel };
 enum class ScanFeatures : std::uint8_t { none, softmax, trigonometric, relu };
 enum class ScanNorm : std::uint8_t { automatic, none, rms };
 enum class Switch : std::uint8_t { automatic, off, on };
-// Of the exponents of keys' features: the largest so far, or that of the whole sequence (Choromanski et al. 2021).
+// The exponents of keys' features are relative to the largest so far, or to that of the whole sequence (Choromanski
+// et al. 2021).
 enum class Stabiliser : std::uint8_t { running, published };
 
 const char* name_of(ScanFeatures features);  // in sentences

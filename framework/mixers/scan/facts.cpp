@@ -79,7 +79,7 @@ std::string ScanMixer::problem_of_probabilities() const {
                      kind(0));
 }
 
-// What a row remembers has its share of the denominator, but no key row.
+// The memory of a row has its share of the denominator, but no key row.
 void ScanMixer::show_probabilities(Context& ctx, const Tensor& normed_input, const std::vector<std::int64_t>& queries,
                                    const SeeProbabilities& see) const {
   LONGSTRIDE_CHECK(ctx.compute == Dtype::f32, "probabilities are shown of fp32");

@@ -19,7 +19,7 @@ ScanFamily::ScanFamily(const MixerForm& form, const ScanSettings& settings) {
 
 std::shared_ptr<const Mixer> ScanFamily::layer(ParameterSet& parameters, StateSet& states,
                                                const LayerPlace& place) const {
-  constexpr std::int64_t most_layers = 4096;  // of a model (ranges::layers)
+  constexpr std::int64_t most_layers = 4096;  // in a model (ranges::layers)
   ScanMixerConfig own = config_;
   own.layer = static_cast<std::uint32_t>(place.layer + most_layers * place.slot);
   return std::make_shared<ScanMixer>(parameters, states, place.name, own);

@@ -8,7 +8,7 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t low_rank = 16;  // of the decay per channel (Yang et al. 2024)
+constexpr std::int64_t low_rank = 16;  // for the decay per channel (Yang et al. 2024)
 
 // Initial numbers of heads, spread as the published ones are drawn: exp(rate) from 1 to 16, softplus(bias) from 0.001
 // to 0.1 by its logarithm (Dao and Gu 2024).

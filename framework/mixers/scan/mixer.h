@@ -24,21 +24,21 @@ struct ScanMixerConfig {
   double output_deviation = 0;           // that of W_p
   bool biased = true;                    // W_qkv has a bias
   bool output_biased = true;             // W_p has a bias
-  kernels::QueryKeyTransform transform;  // of q and k before features
+  kernels::QueryKeyTransform transform;  // applied to q and k before features
   std::int64_t segment = 0;              // positions of a whole one
   std::uint32_t layer = 0;               // a number of its own in the model, for the draws of features
   ScanSettings scan;                     // without `automatic`
 };
 
-// What continues from window to window, or from position to position: read, and written for the next. All may be
-// absent.
+// Tensors that continue from window to window, or from position to position: read, and written for the next. All may
+// be absent.
 struct ScanStates {
   Tensor rows, next_rows;  // (batch, convolution - 1, channels)
   Tensor c, next_c;        // (batch, heads) exact; 0: none so far
   Tensor sums, next_sums;  // (batch, heads, key rows, columns) exact
 };
 
-// What attention lacks; absent where the form has none.
+// Parameters that attention lacks; absent where the form has none.
 struct AddedParameters {
   Parameter *convolution = nullptr, *decay_bias = nullptr, *decay_rate = nullptr, *norm = nullptr;
   std::optional<Linear> decay_low, decay, beta, gate;
@@ -92,13 +92,13 @@ class ScanMixer final : public Mixer {
   struct Projected {
     Tensor qkv, decay_low, decay, beta, gate;
   };
-  // What the scan reads, all of which follows from Projected.
+  // The operands of the scan, all of which follow from Projected.
   struct Operands {
     Tensor mixed;         // (batch, seq, channels): qkv behind the convolution
     Tensor q, k, v;       // (batch, seq, heads, size), before features
-    Tensor projection;    // of features
+    Tensor projection;    // for features
     Tensor phi_q, phi_k;  // rows of the scan: features, or q and k
-    Tensor own_decay;     // of the input
+    Tensor own_decay;     // from the input alone
     Tensor decay;         // with that of the features' stabiliser
     Tensor beta;
     ScanStates states;

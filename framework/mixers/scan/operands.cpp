@@ -1,4 +1,4 @@
-// What the scan of a layer reads, from the products of its input, and the gradients of these.
+// The operands of a layer's scan, from the products of its input, and the gradients of these.
 #include <cmath>
 
 #include "framework/mixers/scan/mixer.h"
