@@ -189,13 +189,15 @@ TEST(SurveyRecipes, Train) {
     SCOPED_TRACE(path);
     const Recipe published = read_recipe(path);
     std::vector<std::string> overrides = published.model->toy_overrides();
-    for (const char* set : {"data.context=64", "train.steps=14", "train.warmup=2", "train.lr=2e-3",
-                            "train.global_batch=3", "train.micro_batch=0", "model.recompute=none"})
+    const std::int64_t context = published.model->geometry.rows > 0 ? 3 * 8 * 8 : 64;
+    overrides.push_back("data.context=" + std::to_string(context));
+    for (const char* set : {"train.steps=14", "train.warmup=2", "train.lr=2e-3", "train.global_batch=3",
+                            "train.micro_batch=0", "model.recompute=none"})
       overrides.push_back(set);
     if (dynamic_cast<const DecoderConfig&>(*published.model).memory.compressed > 0)
       for (const char* set : {"model.memory.length=64", "model.memory.compressed=32", "model.memory.rate=4"})
         overrides.push_back(set);
-    overrides.push_back("train.stages=" + toy_stages(published, 64));
+    overrides.push_back("train.stages=" + toy_stages(published, context));
     const Recipe recipe = read_recipe(path, overrides);
     const auto model = recipe.model->make_model();
     const auto comm = make_single_communicator();
