@@ -83,6 +83,8 @@ class Mixer : public Branch {
   virtual void extend(Reach& reach) const = 0;
   // Positions before the segment that the layer remembers; a compressed row is all positions it was made of.
   virtual std::int64_t remembered_positions() const { return 0; }
+  // The state that heads keep in place of keys, in a few words; empty: they keep keys.
+  virtual std::string state() const { return {}; }
   // True if its memory depends on everything before, however long ago.
   virtual bool remembers_without_end() const { return false; }
   virtual HeadSpans spans() const { return {}; }

@@ -112,6 +112,12 @@ void ScanMixer::extend(Reach& reach) const {
   }
 }
 
+std::string ScanMixer::state() const {
+  const std::int64_t numbers = config_.heads * key_rows_of_state() * columns();
+  return fmt::format("{} x {} numbers per head in place of keys, {} bytes per sequence and layer", key_rows_of_state(),
+                     columns(), thousands(numbers * static_cast<std::int64_t>(sizeof(float))));
+}
+
 std::string ScanMixer::problem_on_gpu() const {
   return "layers of kind scan have no kernels for GPUs yet; use --device cpu";
 }
@@ -127,7 +133,7 @@ std::string ScanMixer::summary() const {
   if (s.redraw > 0) out += fmt::format(", drawn anew every {} steps", thousands(s.redraw));
   if (s.convolution > 0) out += fmt::format(", convolution {}", s.convolution);
   if (has_gate()) out += ", gate";
-  out += fmt::format(", states of {} x {} per head", key_rows_of_state(), columns());
+  out += ", " + state();
   if (s.memory) out += ", kept from window to window";
   if (s.stabiliser == Stabiliser::published) out += ", stabilised by later keys (published), which rounding shows";
   return out;

@@ -80,6 +80,7 @@ class ScanMixer final : public Mixer {
   void show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
                           const SeeProbabilities& see) const override;
   void extend(Reach& reach) const override;
+  std::string state() const override;
   bool remembers_without_end() const override { return config_.scan.memory; }
   std::string problem_on_gpu() const override;
   std::string problem_of_ranks(int ranks) const override;
