@@ -10,6 +10,7 @@
 namespace longstride::kernels {
 
 inline constexpr double gated_norm_epsilon = 1e-6;
+inline constexpr std::int64_t widest_gated_row = 1024;  // elements, on a GPU
 
 struct GatedNormArgs {
   Tensor x;          // (rows, size) contiguous, f32 or f64 on the CPU; bf16, f16 or f32 on a GPU

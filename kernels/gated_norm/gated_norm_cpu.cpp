@@ -16,6 +16,7 @@ void check_norm(Device device, const Args& args) {
   LONGSTRIDE_CHECK(x.rank() == 2 && x.count() > 0, "a gated norm's x is {}, but must be (rows, size)",
                    x.shape().text());
   check_contiguous(x, "a gated norm's x");
+  LONGSTRIDE_CHECK(device == Device::cpu || x.size(1) <= widest_gated_row, "a gated norm of rows of {}", x.size(1));
   LONGSTRIDE_CHECK(args.gain.given() || args.gate.given(), "a gated norm with neither gain nor gate");
   if (args.gain.given()) check_vector(args.gain, x.size(1), exact_type(device, x.dtype()), "gain");
   if (args.gate.given()) check_vector(args.gate, x.count(), x.dtype(), "gate");

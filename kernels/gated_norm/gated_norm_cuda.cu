@@ -44,9 +44,9 @@ template <class T>
 __global__ void __launch_bounds__(threads)
     gated_norm_backward_kernel(const T* dy, const T* x, const float* gain, const T* gate, T* dx, T* dgate,
                                std::int64_t rows, int size, std::int64_t chunk_rows, float* partials) {
-  extern __shared__ float sums[];  // (warps, size)
+  __shared__ float sums[warps][widest_gated_row];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  float* const own = sums + warp * size;
+  float* const own = sums[warp];
   for (int j = lane; j < size; j += 32) own[j] = 0;
   const std::int64_t begin = blockIdx.x * chunk_rows, end = min(begin + chunk_rows, rows);
   for (std::int64_t row = begin + warp; row < end; row += warps) {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(threads)
   __syncthreads();
   for (int j = static_cast<int>(threadIdx.x); j < size; j += threads) {
     float sum = 0;
-    for (int w = 0; w < warps; ++w) sum += sums[w * size + j];
+    for (int w = 0; w < warps; ++w) sum += sums[w][j];
     partials[static_cast<std::int64_t>(blockIdx.x) * size + j] = sum;
   }
 }
@@ -96,12 +96,10 @@ void gated_norm(const GatedNormArgs& args, const Launch& launch) {
 void gated_norm_backward(const GatedNormBackwardArgs& args, const Launch& launch) {
   const std::int64_t rows = args.x.size(0), size = args.x.size(1);
   const RowChunks split = row_chunks(rows);
-  const std::size_t shared = static_cast<std::size_t>(size) * warps * sizeof(float);
   with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    allow_shared(gated_norm_backward_kernel<T>, shared);
-    run("gated_norm_backward", gated_norm_backward_kernel<T>, {static_cast<unsigned>(split.chunks), threads, shared},
-        launch, args.dy.as<const T>(), args.x.as<const T>(), args.gain.as<const float>(), args.gate.as<const T>(),
+    run("gated_norm_backward", gated_norm_backward_kernel<T>, {static_cast<unsigned>(split.chunks), threads}, launch,
+        args.dy.as<const T>(), args.x.as<const T>(), args.gain.as<const float>(), args.gate.as<const T>(),
         args.dx.as<T>(), args.dgate.as<T>(), rows, static_cast<int>(size), split.rows, args.scratch.as<float>());
   });
   if (args.gain.given())
