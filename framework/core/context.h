@@ -63,6 +63,7 @@ struct Context {
   bool fp8_products = false;            // linear layers multiply operands of 8 bits (framework/ops/linear.h)
   std::uint64_t seed = 0;
   const std::int64_t* step = nullptr;  // device memory: the current step, read by kernels; null outside training
+  std::int64_t trained = 0;  // outside training: the steps that the weights have taken, for what some steps draw anew
   const float* loss_scale = nullptr;   // device memory: what the loss is multiplied by (fp16); null: nothing
   std::int64_t* position = nullptr;    // device memory: while decoding on a GPU, the batch's position, which replaces
                                        // the host's, so that one graph serves every position

@@ -72,7 +72,8 @@ void ParameterSet::initialise(std::uint64_t seed) {
         const double value =
             p.init.deviation > 0
                 ? p.init.deviation * kernels::normal_of(kernels::philox(seed, static_cast<std::uint64_t>(i), 0, domain))
-                : p.init.constant;
+            : p.init.repeat.empty() ? p.init.constant
+                                    : p.init.repeat[static_cast<std::size_t>(i) % p.init.repeat.size()];
         out[i] = static_cast<T>(static_cast<float>(value));  // rounded to fp32 in every precision: equal starts
       }
     });

@@ -17,10 +17,11 @@
 
 namespace longstride {
 
-// How a parameter starts: normal with this standard deviation, or a constant.
+// How a parameter starts: normal with this standard deviation, with numbers that repeat, or a constant.
 struct Init {
-  double deviation = 0;  // > 0: normal
-  double constant = 0;   // otherwise
+  double deviation = 0;             // > 0: normal
+  double constant = 0;              // otherwise
+  std::vector<double> repeat = {};  // if there are any, in place of the constant
 };
 
 // Between which numbers a parameter stays: every update ends with it.
@@ -39,6 +40,7 @@ struct Parameter {
   // For a layer's matrix: the row counts of the linear maps stacked in it. Empty for a table, the output and vectors.
   std::vector<std::int64_t> stacked = {};
   std::optional<Limits> limits = {};
+  bool may_be_new = false;  // weights of another model may lack it (train --from): it starts as in a new run
 
   bool decays() const { return shape.rank >= 2; }
 };

@@ -1,6 +1,7 @@
 #include "framework/mixers/attention/config.h"
 #include "framework/mixers/distance/settings.h"
 #include "framework/mixers/mixer_config.h"
+#include "framework/mixers/scan/config.h"
 
 namespace longstride {
 namespace {
@@ -16,6 +17,7 @@ const std::vector<MixerKind>& mixer_kinds() {
   static const std::vector<MixerKind> kinds = {
       default_of<AttentionConfig>,
       default_of<DistanceSettings>,
+      default_of<ScanConfig>,
   };
   return kinds;
 }

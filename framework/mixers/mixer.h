@@ -69,6 +69,8 @@ class Mixer : public Branch {
   // learned span. `span`, in positions, is read by heads that learn one.
   using PairWeight = std::function<double(std::int64_t query, std::int64_t key)>;
   virtual PairWeight pair_weight(std::int64_t head, double span) const = 0;
+  // Why its pairs have no probabilities to show; empty: they have.
+  virtual std::string problem_of_probabilities() const { return {}; }
   // Calls see(n, probabilities) for each of queries[n] of one row: probabilities[head][key row], for its key rows 0 to
   // before() + queries[n]; without dropout, on the CPU. `normed` (1, seq, width) is the mixer's input.
   using SeeProbabilities = std::function<void(std::size_t n, const std::vector<std::vector<double>>& probabilities)>;
@@ -81,6 +83,8 @@ class Mixer : public Branch {
   virtual void extend(Reach& reach) const = 0;
   // Positions before the segment that the layer remembers; a compressed row is all positions it was made of.
   virtual std::int64_t remembered_positions() const { return 0; }
+  // The state that heads keep in place of keys, in a few words; empty: they keep keys.
+  virtual std::string state() const { return {}; }
   // True if its memory depends on everything before, however long ago.
   virtual bool remembers_without_end() const { return false; }
   virtual HeadSpans spans() const { return {}; }

@@ -18,6 +18,8 @@ struct LookBack {
 // first of the segment, so earlier segments have negative ones.
 class Reach {
  public:
+  static constexpr std::int64_t without_end = std::int64_t{1} << 40;  // positions, where everything before is read
+
   explicit Reach(std::int64_t segment);
   std::int64_t segment() const { return static_cast<std::int64_t>(earliest_.size()); }
   LookBack look_back() const;

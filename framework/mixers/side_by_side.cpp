@@ -209,22 +209,30 @@ void SideBySide::add_parameter_losses(Context& ctx) const {
   for (const auto& part : parts_) part->add_parameter_losses(ctx);
 }
 
-std::string SideBySide::first_problem(const std::function<std::string(const Mixer&)>& problem) const {
+std::string SideBySide::first_given(const std::function<std::string(const Mixer&)>& text) const {
   for (const auto& part : parts_)
-    if (std::string found = problem(*part); !found.empty()) return found;
+    if (std::string found = text(*part); !found.empty()) return found;
   return "";
 }
 
 std::string SideBySide::slow(std::int64_t positions) const {
-  return first_problem([&](const Mixer& part) { return part.slow(positions); });
+  return first_given([&](const Mixer& part) { return part.slow(positions); });
+}
+
+std::string SideBySide::state() const {
+  return first_given([](const Mixer& part) { return part.state(); });
+}
+
+std::string SideBySide::problem_of_probabilities() const {
+  return first_given([](const Mixer& part) { return part.problem_of_probabilities(); });
 }
 
 std::string SideBySide::problem_on_gpu() const {
-  return first_problem([](const Mixer& part) { return part.problem_on_gpu(); });
+  return first_given([](const Mixer& part) { return part.problem_on_gpu(); });
 }
 
 std::string SideBySide::problem_of_ranks(int ranks) const {
-  return first_problem([&](const Mixer& part) { return part.problem_of_ranks(ranks); });
+  return first_given([&](const Mixer& part) { return part.problem_of_ranks(ranks); });
 }
 
 std::string SideBySide::summary() const {

@@ -33,6 +33,8 @@ class SideBySide final : public Mixer {
   std::int64_t stride() const override;
   PairCost cost(std::int64_t positions) const override;
   PairWeight pair_weight(std::int64_t head, double span) const override;
+  std::string problem_of_probabilities() const override;
+  std::string state() const override;
   void show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
                           const SeeProbabilities& see) const override;
   std::optional<double> mean_keys(double span) const override;
@@ -57,7 +59,7 @@ class SideBySide final : public Mixer {
     std::int64_t head;  // counted within the part
   };
   Head at(std::int64_t head) const;
-  std::string first_problem(const std::function<std::string(const Mixer&)>& problem) const;
+  std::string first_given(const std::function<std::string(const Mixer&)>& text) const;  // that is not empty
   // How many rows a part's own key rows begin after those of the widest.
   std::int64_t rows_before(const Mixer& part) const { return key_rows().before() - part.key_rows().before(); }
 

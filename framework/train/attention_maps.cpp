@@ -74,6 +74,8 @@ void show_attention(const Model& model, const Objective& objective, const ShownT
   Arena counting;
   Context ctx;
   ctx.arena = &counting;
+  ctx.seed = text.seed;
+  ctx.trained = text.trained;
   reader.read(ctx, queries, visit, read);
   const Block memory(Device::cpu, counting.high_water());
   Arena arena(memory.data(), memory.bytes());

@@ -18,6 +18,8 @@ struct ShownText {
   std::vector<std::uint8_t> windows;         // each as long as the model's context, one after another
   std::vector<std::int64_t> documents = {};  // where documents end, if the model reads them (write_groups)
   std::int64_t offset = 0;                   // position in that text of the first window
+  std::uint64_t seed = 0;                    // the run's, and its steps: what layers draw by
+  std::int64_t trained = 0;
 };
 
 // Reads windows, the last of which is shown; a stream starts with the first. On the CPU, in memory of its own. `read`,

@@ -313,6 +313,7 @@ bool Trainer::evaluate_now() {
   const Clock::time_point begin = Clock::now();
   const auto working = [&](std::int64_t, std::int64_t) { setup_.comm->still_working(); };
   Context ctx = step_.context().without_fp8();
+  ctx.trained = step_.step();
   const WaitedForSequences sequences(*setup_.validation, setup_.data_path);
   const EvaluationResult result =
       evaluate(*setup_.model, *setup_.objective, ctx, sequences, config, *setup_.comm, working, stop_requested);
@@ -338,6 +339,7 @@ bool Trainer::sample_now() {
     return !rounds.stopped();
   }
   Context ctx = sampling_context(step_.context());
+  ctx.trained = step_.step();
   Clock::time_point asked = Clock::now();
   const auto working = [&](std::int64_t, std::int64_t) { setup_.comm->still_working(); };
   const auto stop = [&] {

@@ -31,6 +31,7 @@ struct FeaturesArgs {
   // Keys in direction past, for a scan with states: c before these positions (-infinity where a stream starts), and
   // behind them, written; (batch, heads); may be one tensor.
   Tensor first_c = {}, last_c = {};
+  bool states = false;  // they are states of rows: where a stream starts first_c is 0, which last_c never is
   Direction direction = Direction::past;
   Tensor scratch = {};
 
@@ -66,6 +67,8 @@ struct DrawProjectionArgs {
   std::uint64_t seed = 1;
   std::uint32_t redraw = 0, layer = 0;
   bool orthogonal = true;
+  const std::int64_t* step = nullptr;  // on the device: if given, `redraw` is *step / every
+  std::int64_t every = 1;
   Tensor scratch = {};
 
   void check(Device device) const;

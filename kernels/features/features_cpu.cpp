@@ -121,13 +121,15 @@ void accumulate(const FeaturesArgs& args) {
     };
     T* c = args.scratch.as<T>() + unit * n;
     T so_far = args.first_c.given() ? args.first_c.as<const T>()[unit] : none;
+    if (args.states && so_far == 0) so_far = none;
     for (std::int64_t t = 0; t < n; ++t) {
       const T before = begins(t) ? none : so_far;
       c[t] = so_far = std::max(before, c[t]);
       if (args.decay.given())
         args.decay.as<T>()[(unit / heads * n + t) * heads + unit % heads] = before > none ? before - so_far : T(0);
     }
-    if (args.last_c.given()) args.last_c.as<T>()[unit] = so_far;
+    if (args.last_c.given())
+      args.last_c.as<T>()[unit] = args.states && so_far == 0 ? std::numeric_limits<T>::min() : so_far;
     if (args.direction == Direction::past) continue;
     for (std::int64_t t = n - 1; t-- > 0;)
       if (!begins(t + 1)) c[t] = c[t + 1];
@@ -216,10 +218,11 @@ void features_backward(const FeaturesBackwardArgs& args, const Launch&) {
 void draw_projection(const DrawProjectionArgs& args, const Launch&) {
   double* drawn = args.scratch.as<double>();
   const std::int64_t m = args.projection.size(1), d = args.projection.size(2), count = args.projection.count();
-  const std::uint32_t domain = domain_of(Purpose::projection, args.layer);
+  const std::uint32_t domain = domain_of(Purpose::projection, args.layer),
+                      redraw = args.step != nullptr ? static_cast<std::uint32_t>(*args.step / args.every) : args.redraw;
 #pragma omp parallel for if (count > 4096)
   for (std::int64_t e = 0; e < count; ++e)
-    drawn[e] = normal_of(philox(args.seed, static_cast<std::uint64_t>(e), args.redraw, domain));
+    drawn[e] = normal_of(philox(args.seed, static_cast<std::uint64_t>(e), redraw, domain));
 #pragma omp parallel for collapse(2) if (count > 4096)
   for (std::int64_t h = 0; h < args.projection.size(0); ++h)
     for (std::int64_t first = 0; first < m; first += d)

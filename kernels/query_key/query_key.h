@@ -1,6 +1,7 @@
 // Optional transformations of queries and keys before attention, per head, for x of `size` elements at position p:
 //   normalise: h = x / sqrt(mean(x^2) + eps), no gain (Henry et al. 2020, Dehghani et al. 2023); otherwise h = x
 //   rotate:    the pair (h_2i, h_2i+1) is rotated by the angle p * base^(-2i / size) (Su et al. 2021, Eq. 34)
+//   scale:     y = scale h
 // in this order. Statistics and products are fp32 (fp64 for fp64 inputs). The angle is counted in turns and reduced in
 // fp64 to at most half a turn before it is rounded to fp32. fp32 could not represent p * base^(-2i / size) itself: at
 // position 2^24 one unit in the last place is two radians. In fp64 the error is below 1e-8 radians.
@@ -16,9 +17,10 @@ struct QueryKeyTransform {
   static constexpr double epsilon = 1e-6;
   bool normalise = false;
   double rotary_base = 0;  // 0: no rotation; otherwise sizes are even
+  double scale = 1;
 
   bool rotates() const { return rotary_base > 0; }
-  bool any() const { return normalise || rotates(); }
+  bool any() const { return normalise || rotates() || scale != 1; }
   // The turns of pair i of a head's `size` elements from one position to the next.
   double turns(std::int64_t pair, std::int64_t size) const {
     constexpr double pi = 3.14159265358979323846;

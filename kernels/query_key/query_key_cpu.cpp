@@ -71,7 +71,7 @@ T inverse_root_mean_square(const T* x, std::int64_t size) {
 
 template <class T>
 void forward_row(const QueryKeyTransform& transform, const Rotation<T>& rotation, const T* x, T* y, std::int64_t size) {
-  const T factor = transform.normalise ? inverse_root_mean_square(x, size) : T(1);
+  const T factor = static_cast<T>(transform.scale) * (transform.normalise ? inverse_root_mean_square(x, size) : T(1));
 #pragma omp simd
   for (std::int64_t d = 0; d < size; ++d) y[d] = x[d] * factor;
   const T *cosine = rotation.cosine(), *sine = rotation.sine();
@@ -83,7 +83,7 @@ void forward_row(const QueryKeyTransform& transform, const Rotation<T>& rotation
   }
 }
 
-// With g the gradient rotated back and h = x r: dx = r (g - h mean(g h)).
+// With g the gradient rotated back and h = x r: dx = scale r (g - h mean(g h)).
 template <class T>
 void backward_row(const QueryKeyTransform& transform, const Rotation<T>& rotation, const T* dy, const T* x, T* dx,
                   std::int64_t size) {
@@ -95,14 +95,19 @@ void backward_row(const QueryKeyTransform& transform, const Rotation<T>& rotatio
     dx[2 * i + 1] = b * cosine[i] - a * sine[i];
   }
   const T* g = transform.rotates() ? dx : dy;
-  if (!transform.normalise) return;
+  const T scale = static_cast<T>(transform.scale);
+  if (!transform.normalise) {
+#pragma omp simd
+    for (std::int64_t d = 0; d < size; ++d) dx[d] = scale * g[d];
+    return;
+  }
   const T factor = inverse_root_mean_square(x, size);
   T along = 0;
 #pragma omp simd reduction(+ : along)
   for (std::int64_t d = 0; d < size; ++d) along += g[d] * (x[d] * factor);
   along /= static_cast<T>(size);
 #pragma omp simd
-  for (std::int64_t d = 0; d < size; ++d) dx[d] = factor * (g[d] - x[d] * factor * along);
+  for (std::int64_t d = 0; d < size; ++d) dx[d] = scale * factor * (g[d] - x[d] * factor * along);
 }
 
 template <class T>

@@ -28,6 +28,7 @@ struct QueryKeyProblem {
   const std::int32_t* begin;
   int heads, size;
   bool normalise;
+  float scale;
   PairTurns turns;
 };
 
@@ -47,6 +48,7 @@ QueryKeyProblem<T> problem_of(const QueryKeyTransform& transform, const Tensor& 
   p.heads = static_cast<int>(x.size(2));
   p.size = static_cast<int>(x.size(3));
   p.normalise = transform.normalise;
+  p.scale = static_cast<float>(transform.scale);
   p.turns = PairTurns(transform, x.size(3));
   return p;
 }
@@ -142,6 +144,14 @@ __device__ __forceinline__ float normalise(const QueryKeyProblem<T>& p, typename
   return factor;
 }
 
+template <class L, class T>
+__device__ __forceinline__ void scale(const QueryKeyProblem<T>& p, typename L::Piece& x) {
+#pragma unroll
+  for (int k = 0; k < L::packs; ++k)
+#pragma unroll
+    for (int e = 0; e < L::n; ++e) x[k][e] *= p.scale;
+}
+
 // One warp per position: the rotation is computed once for all heads, of which 32 / lanes are processed at a time.
 template <class L, class T, class F>
 __device__ __forceinline__ void each_head(const QueryKeyProblem<T>& p, F&& f) {
@@ -163,11 +173,12 @@ __global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant_
     L::read(p.x.at(sequence, slot, head), size, x);
     if (p.normalise) normalise<L>(p, x);
     rotation.apply(x);
+    scale<L>(p, x);
     L::write(p.out.at(sequence, slot, head), size, x);
   });
 }
 
-// With g the gradient rotated back and h = x r: dx = r (g - h mean(g h)).
+// With g the gradient rotated back and h = x r: dx = scale r (g - h mean(g h)).
 template <class L, class T>
 __global__ void __launch_bounds__(threads) backward_kernel(const __grid_constant__ QueryKeyProblem<T> p) {
   each_head<L>(p, [&](const LaneRotation<L>& rotation, std::int64_t sequence, std::int64_t slot, int head, int size) {
@@ -183,6 +194,7 @@ __global__ void __launch_bounds__(threads) backward_kernel(const __grid_constant
 #pragma unroll
         for (int e = 0; e < L::n; ++e) g[k][e] = factor * (g[k][e] - h[k][e] * along);
     }
+    scale<L>(p, g);
     L::write(p.out.at(sequence, slot, head), size, g);
   });
 }

@@ -69,6 +69,8 @@ Input read_input(const AttentionOptions& o, const LoadedRun& run) {
       in.before = std::min(left, o.before >= 0 ? o.before : windows_that_matter(*run.model));
       in.text.windows.resize(static_cast<std::size_t>((in.before + 1) * context));
       in.text.offset = (left - in.before) * context;
+      in.text.seed = run.recipe.train.seed;
+      in.text.trained = run.step;
       set->read(s, in.text.offset, std::ssize(in.text.windows), in.text.windows.data());
       const std::span<const std::int64_t> documents = set->documents(s);
       in.text.documents.assign(documents.begin(), documents.end());
@@ -90,6 +92,22 @@ std::vector<std::int64_t> chosen(const std::vector<std::int64_t>& asked, std::in
   for (std::int64_t i : asked)
     if (i >= count) throw user_error("--{} is {}, but the model has {}s 0 to {}", what, i, what, count - 1);
   for (std::int64_t i = 0; asked.empty() && i < count; ++i) out.push_back(i);
+  return out;
+}
+
+// The layers asked for, or all whose heads have probabilities.
+std::vector<std::int64_t> chosen_layers(const AttentionOptions& o, const MixesPositions& model) {
+  std::vector<std::int64_t> out;
+  std::string problem;
+  for (const std::int64_t layer : chosen(o.layers, model.layers(), "layer")) {
+    if (const std::string own = model.mixer(layer).problem_of_probabilities(); own.empty())
+      out.push_back(layer);
+    else if (problem.empty())
+      problem = fmt::format("layer {}: {}", layer, own);
+  }
+  if (!problem.empty() && (!o.layers.empty() || out.empty()))
+    throw user_error("{}; {}", problem,
+                     out.empty() && o.layers.empty() ? "no layer can be shown" : "choose others with --layer");
   return out;
 }
 
@@ -140,7 +158,7 @@ class MapDrawing {
         folder_(options.output),
         input_(read_input(options, run)),
         bytes_(input_.shown(run.recipe.data.context)),
-        layers_(chosen(options.layers, shown.layers(), "layer")),
+        layers_(chosen_layers(options, shown)),
         heads_(chosen(options.heads, fewest_heads(shown), "head")),
         queries_(chosen_queries(options, *run.recipe.model, stride())),
         view_{run.recipe.data.kind,

@@ -15,6 +15,7 @@ std::string rows_text(const KeyRows& rows) {
 }
 
 std::string reach_text(const LookBack& reach, const KeyRows& rows) {
+  if (reach.farthest >= Reach::without_end) return "everything before";
   const std::string before =
       rows.before() > 0 ? fmt::format(" ({} before the segment)", thousands(reach.before_segment)) : std::string();
   return fmt::format("{} positions back{}", thousands(reach.farthest), before);

@@ -69,9 +69,10 @@ struct StageCost {
 
 struct Costs {
   std::int64_t parameters = 0;
-  double flops_per_step = 0;      // work of all ranks, at the whole context
-  std::vector<StageCost> stages;  // the one with the whole context last; empty if there are none
-  double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads; 0: no attention
+  double flops_per_step = 0;        // work of all ranks, at the whole context
+  std::vector<StageCost> stages;    // the one with the whole context last; empty if there are none
+  double attention_density = 0;     // allowed pairs over causal pairs, mean of all layers and heads; 0: no attention
+  std::vector<std::string> states;  // that layers keep in place of keys
   std::optional<MemoryFacts> looks_back;  // attention that may read what earlier windows have left
   std::string slow_attention;             // on a GPU: which shape makes attention slow; empty: none
   std::string fp8;                        // with fp8: the parts that do not gain from it; empty: none
@@ -149,6 +150,17 @@ std::vector<StageCost> stage_costs(const Recipe& recipe, Model& model) {
   return out;
 }
 
+// Each kind once.
+std::vector<std::string> states_of(const Model& model) {
+  std::vector<std::string> out;
+  const auto* mixes = capability<MixesPositions>(model);
+  for (std::int64_t layer = 0; mixes != nullptr && layer < mixes->layers(); ++layer)
+    if (const std::string state = mixes->mixer(layer).state();
+        !state.empty() && std::find(out.begin(), out.end(), state) == out.end())
+      out.push_back(state);
+  return out;
+}
+
 Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) {
   const auto made = recipe.model->make_model();
   Model& model = *made;
@@ -157,6 +169,7 @@ Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) 
   const SequenceCost cost = model.cost(model.context());
   c.flops_per_step = cost.training_flops * static_cast<double>(recipe.train.global_batch);
   c.attention_density = cost.dense_pairs > 0 ? cost.allowed_pairs / cost.dense_pairs : 0;
+  c.states = states_of(model);
   c.looks_back = memory_facts(model, {compute_type(recipe.train.precision, device), Dtype::f32});
   c.tokens = positions_before(recipe.train, recipe.train.steps, model.context());
   c.stages = stage_costs(recipe, model);
@@ -192,6 +205,7 @@ nlohmann::ordered_json to_json(const Recipe& recipe, const Costs& c, const PlanO
                                 {"mfu", c.rate.mfu},
                                 {"peak_tflops", c.rate.peak_tflops},
                                 {"peak_measured", c.rate.measured}};
+  if (!c.states.empty()) out["states"] = c.states;
   if (c.looks_back) out["memory"] = as_json(*c.looks_back);
   if (!c.slow_attention.empty()) out["slow_attention"] = c.slow_attention;
   if (!c.fp8.empty()) out["fp8"] = c.fp8;
@@ -257,6 +271,7 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
     for (const auto& [what, value] : as_lines(*c.looks_back)) line(what, value);
   else if (attends)
     line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
+  for (const std::string& state : c.states) line("states", state);
   if (!c.slow_attention.empty()) line("slow", c.slow_attention);
   if (!c.fp8.empty()) line("fp8", c.fp8);
   line("operations", fmt::format("{:.4g} TFLOP per step (6 x parameters{}; recompute not counted)",

@@ -188,6 +188,7 @@ Samples draw_samples(SampleOptions& o, const LoadedRun& run, Device device, Prec
     return static_cast<std::size_t>(sample_memory(*run.model, ctx, o.config).total);
   });
   Context ctx = memory.context();
+  run.describe(ctx);
   CounterLine line("sample", false);
   return sample(*run.model, ctx, o.config, [&](std::int64_t done, std::int64_t all) { line.update(done, all); });
 }

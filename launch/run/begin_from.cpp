@@ -26,10 +26,11 @@ const Parameter* find(const ParameterSet& parameters, const std::string& name) {
   return found == all.end() ? nullptr : &*found;
 }
 
-// Empty if both have the same parameters.
+// Empty if both have the same parameters, but for those that may be new here.
 std::string first_difference(const ParameterSet& there, const ParameterSet& here) {
   for (const Parameter& p : here.all()) {
     const Parameter* const other = find(there, p.name);
+    if (other == nullptr && p.may_be_new) continue;
     if (other == nullptr) return fmt::format("{} {} is missing there", p.name, p.shape.text());
     if (!(other->shape == p.shape))
       return fmt::format("{} is {} there and {} in the recipe", p.name, other->shape.text(), p.shape.text());
@@ -151,6 +152,7 @@ class WeightFiles {
     };
     for (const Parameter& p : parameters.all()) {
       const auto found = tensors_.find(p.name);
+      if (found == tensors_.end() && p.may_be_new) continue;
       if (found == tensors_.end()) refuse(fmt::format("{} {} is missing there", p.name, p.shape.text()));
       const Shape& shape = found->second.second->shape;
       if (!(shape == p.shape))
@@ -164,7 +166,9 @@ class WeightFiles {
 
   // As f32, to which f64 is rounded.
   void read(const Parameter& p) const {
-    const auto& [file, entry] = tensors_.at(p.name);
+    const auto found = tensors_.find(p.name);
+    if (found == tensors_.end()) return;  // new: as it starts
+    const auto& [file, entry] = found->second;
     const bool other = entry->dtype == Dtype::f64 || entry->dtype == Dtype::bf16 || entry->dtype == Dtype::f16;
     if (!other) return file->read(entry->name, p.master);
     const Block memory(Device::cpu, Tensor(nullptr, entry->dtype, entry->shape).bytes());
@@ -195,6 +199,7 @@ LoadedRun load_files(const BeginFrom& from, const std::vector<std::string>& path
   loaded.weights = Block(Device::cpu, static_cast<std::size_t>(parameters.flat_size()) * sizeof(float));
   loaded.masters = Tensor(loaded.weights.data(), Dtype::f32, {parameters.flat_size()});
   parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
+  parameters.initialise(recipe.train.seed);
   for (const Parameter& p : parameters.all()) {
     files.read(p);
     const float* values = p.master.as<const float>();
@@ -242,8 +247,8 @@ std::string origin_text(const BeginFrom& from, const LoadedRun& loaded) {
 
 void hand_over_weights(const LoadedRun* loaded, ParameterSet& parameters, Communicator& comm) {
   for (Parameter& p : parameters.all()) {
-    if (loaded != nullptr) {
-      const Parameter* const source = find(loaded->model->parameters(), p.name);
+    const Parameter* const source = loaded != nullptr ? find(loaded->model->parameters(), p.name) : nullptr;
+    if (loaded != nullptr && (source != nullptr || !p.may_be_new)) {
       LONGSTRIDE_CHECK(source != nullptr && source->shape == p.shape, "weights that do not fit");
       std::memcpy(p.master.data(), source->master.data(), p.master.bytes());
     }

@@ -97,6 +97,7 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
 
   EvaluationMemory memory(model, run.masters, config, run.recipe.train, request.device);
   Context ctx = memory.context();
+  run.describe(ctx);
   CounterLine line("eval", request.quiet || session.comm->rank() != 0);
   return evaluate(model, *run.recipe.objective, ctx, *sequences, config, *session.comm,
                   [&](std::int64_t done, std::int64_t all) { line.update(done, all); });

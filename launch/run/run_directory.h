@@ -29,6 +29,11 @@ struct LoadedRun {
   const char* other_weights() const { return recipe.train.ema == 0 ? "" : averaged ? "last" : "average"; }
   // ", averaged weights (the others: --weights last)"; empty if there are no others.
   std::string weights_text() const;
+  // Layers draw by the seed of the run, and its steps.
+  void describe(Context& ctx) const {
+    ctx.seed = recipe.train.seed;
+    ctx.trained = step;
+  }
   // The stage of the last step that it has taken, whose windows `model` has; null: none.
   const Stage* stage() const { return stage_at(recipe.train, step - 1); }
 };

@@ -1,5 +1,5 @@
-# Attention's kernels for Hopper and for other GPUs, with and without a distance term, decoding, products by panels, and
-# the embedding's, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
+# Attention's kernels for Hopper and for other GPUs, with and without a distance term, decoding, products by panels, the
+# embedding's, and what is around a scan, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
 # Not next to the real ones, which define the same functions.
 if(NOT LONGSTRIDE_CUDA)
   set(attention ${PROJECT_SOURCE_DIR}/kernels/attention)
@@ -13,6 +13,8 @@ if(NOT LONGSTRIDE_CUDA)
     ${distance}/gpu/distance_attention_cuda.cpp
     ${kernels}/base/add_partials_cuda.cu ${kernels}/block_lists/block_lists_cuda.cu
     ${kernels}/embedding/embedding_cuda.cu ${kernels}/embedding/embedding_backward_cuda.cu
+    ${kernels}/gated_norm/gated_norm_cuda.cu ${kernels}/scan_gates/scan_gates_cuda.cu
+    ${kernels}/short_convolution/short_convolution_cuda.cu
     ${kernels}/gemm/gemm_gelu_sm90.cu ${kernels}/gemm/gemm_panels_sm90.cu)
   add_library(emulated_kernels OBJECT ${emulated})
   list(FILTER emulated INCLUDE REGEX "\\.cu$")

@@ -26,6 +26,7 @@ from cases import CASES, INITIAL, TRAINING
 from memory import MemoryReference
 from memory_cases import MEMORY, check_paper_counts
 from reference import Reference
+from scan import SCANS, ScanReference
 
 PROJECTIONS = 6
 WHOLE = 32  # tensors of at most this many elements are stored whole
@@ -38,6 +39,8 @@ def distribution(name):
         return 0.5, 0.45
     if name.endswith("norm.weight"):
         return 1.0, 0.25
+    if name.endswith(".convolution.weight"):
+        return 0.75, 0.5
     if name.endswith(".bias"):
         return 0.0, 0.25
     if name.startswith("embedding."):
@@ -61,7 +64,8 @@ def tokens_of(case, config):
 
 
 def reference(config):
-    kind = MemoryReference if "distance" in config["model"] else Reference
+    model = config["model"]
+    kind = MemoryReference if "distance" in model else ScanReference if "mixers" in model else Reference
     return kind(config["model"], config["data"])
 
 
@@ -212,7 +216,7 @@ def main():
     philox.check_known_answers()
     here = pathlib.Path(__file__).parent
     check_paper_counts(MemoryReference)
-    files = {"cases": (golden, CASES), "memory": (golden_memory, MEMORY), "training": (golden_training, TRAINING),
+    files = {"cases": (golden, {**CASES, **SCANS}), "memory": (golden_memory, MEMORY), "training": (golden_training, TRAINING),
              "initial": (golden_initial, INITIAL)}
     failed = 0
     for file, (make, cases) in files.items():

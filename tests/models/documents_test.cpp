@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/support/mixed_toys.h"
+#include "tests/support/scan_toys.h"
 
 namespace longstride::test::documents_test {
 namespace {
@@ -19,6 +20,12 @@ std::vector<NamedConfig<DecoderConfig>> by_distance() {
   return out;
 }
 
+std::vector<NamedConfig<DecoderConfig>> by_scan() {
+  std::vector<NamedConfig<DecoderConfig>> out;
+  for (const auto& toy : scan_toys()) out.push_back({toy.name + "_by_scan", toy.config});
+  return out;
+}
+
 // Forms whose parts and positions depend on distances alone, so that a document may be anywhere.
 std::vector<NamedConfig<DecoderConfig>> movable() {
   std::vector<NamedConfig<DecoderConfig>> out;
@@ -27,6 +34,7 @@ std::vector<NamedConfig<DecoderConfig>> movable() {
         name == "geglu")
       out.push_back({name, config});
   for (const auto& toy : by_distance()) out.push_back(toy);
+  for (const auto& toy : by_scan()) out.push_back(toy);
   return out;
 }
 
@@ -40,6 +48,7 @@ std::vector<NamedConfig<DecoderConfig>> text_configs() {
   for (const auto& toy : toy_configs())
     if (toy.config.geometry.rows == 0) out.push_back(toy);
   for (const auto& toy : by_distance()) out.push_back(toy);
+  for (const auto& toy : by_scan()) out.push_back(toy);
   return out;
 }
 
@@ -164,7 +173,8 @@ void expect_gradients(const std::string& name, ToyModel<double>& toy, const std:
 
 TEST(SeparateDocuments, GradientsEqualFiniteDifferences) {
   for (const auto& [name, config] : apart(text_configs())) {
-    if (name != "strided_merged" && name != "fixed_multihead" && name != "beyond" && !name.ends_with("_by_distance"))
+    if (name != "strided_merged" && name != "fixed_multihead" && name != "beyond" && !name.ends_with("_by_distance") &&
+        !name.ends_with("_by_scan"))
       continue;
     ToyModel<double> toy(config);
     toy.randomise();
@@ -195,6 +205,7 @@ TEST(SeparateDocuments, RecomputeGivesTheSameBitsInThePlannedMemory) {
 
 std::vector<NamedConfig<DecoderConfig>> remembering() {
   std::vector<NamedConfig<DecoderConfig>> out = by_distance();
+  for (const auto& toy : by_scan()) out.push_back(toy);
   std::erase_if(out, [](const auto& toy) { return !toy.config.remembers(); });
   for (const auto& toy : Toys<MixedToy>::configs()) out.push_back({toy.name, toy.config});
   return apart(out);

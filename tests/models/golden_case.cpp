@@ -10,6 +10,8 @@
 
 #include "framework/core/files/files.h"
 #include "framework/core/files/safetensors.h"
+#include "framework/mixers/attention/config.h"
+#include "framework/mixers/scan/config.h"
 
 namespace longstride::golden {
 namespace {
@@ -113,6 +115,40 @@ MemoryConfig memory_of(const json& memory) {
   return config;
 }
 
+ScanSettings scan_of(const json& entry) {
+  ScanSettings s;
+  s.form = named<kernels::ScanForm>(
+      {{"sum", kernels::ScanForm::sum}, {"gated", kernels::ScanForm::gated}, {"delta", kernels::ScanForm::delta}},
+      entry.value("form", "sum"));
+  s.decay = named<ScanDecay>({{"none", ScanDecay::none}, {"head", ScanDecay::head}, {"channel", ScanDecay::channel}},
+                             entry.value("decay", "none"));
+  s.features = named<ScanFeatures>({{"none", ScanFeatures::none},
+                                    {"softmax", ScanFeatures::softmax},
+                                    {"trigonometric", ScanFeatures::trigonometric},
+                                    {"relu", ScanFeatures::relu}},
+                                   entry.value("features", "none"));
+  s.beta = entry.value("beta", s.beta);
+  s.count = entry.value("count", s.count);
+  s.convolution = entry.value("convolution", s.convolution);
+  if (entry.contains("gate")) s.gate = entry.at("gate").get<bool>() ? Switch::on : Switch::off;
+  if (entry.contains("norm")) s.norm = entry.at("norm") == "rms" ? ScanNorm::rms : ScanNorm::none;
+  return s;
+}
+
+std::vector<MixerEntry> mixers_of(const json& entries) {
+  std::vector<MixerEntry> out;
+  for (const json& entry : entries) {
+    std::unique_ptr<MixerConfig> config;
+    if (entry.at("kind") == "scan")
+      config = std::make_unique<ScanConfig>(scan_of(entry));
+    else
+      config = std::make_unique<AttentionConfig>(pattern_of(entry));
+    out.push_back({entry.value("layers", 1), {}});
+    out.back().beside.emplace_back(std::move(config));
+  }
+  return out;
+}
+
 DecoderConfig config_of(const json& model, const json& data) {
   DecoderConfig config;
   config.context = data.at("context");
@@ -149,6 +185,7 @@ DecoderConfig config_of(const json& model, const json& data) {
   config.embedding_scale = model.value("embedding_scale", false);
   config.attention_given = model.contains("attention");
   if (config.attention_given) config.attention = pattern_of(model.at("attention"));
+  if (model.contains("mixers")) config.mixers = mixers_of(model.at("mixers"));
   if (model.contains("distance")) config.distance = distance_of(model.at("distance"));
   if (model.contains("memory")) config.memory = memory_of(model.at("memory"));
   return config;

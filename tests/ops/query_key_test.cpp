@@ -10,7 +10,8 @@ using kernels::QueryKeyArgs;
 using kernels::QueryKeyBackwardArgs;
 using kernels::QueryKeyTransform;
 
-constexpr QueryKeyTransform norm{true, 0}, rotary{false, 10000}, both{true, 10000};
+constexpr QueryKeyTransform norm{true, 0}, rotary{false, 10000}, both{true, 10000}, scaled{true, 100, 0.375},
+    scale{false, 0, -3};
 constexpr std::int64_t last_position = (std::int64_t{1} << 24) - 1;
 
 struct Case {
@@ -33,6 +34,8 @@ const Case cases[] = {{1, 1, 1, 64, both},
                       {1, 64, 8, 64, both, (1 << 24) - 64},
                       {1, 21, 3, 2, both, 65},
                       {1, 21, 3, 64, {true, 1e6}, 65000},
+                      {2, 50, 3, 48, scaled},
+                      {2, 50, 3, 7, scale},
                       {1, 21, 3, 258, both}};
 
 // Queries and keys as in attention: (batch, seq, heads, size) in the middle of rows of 3 heads * size.
@@ -71,7 +74,7 @@ std::vector<T> plain(const Case& c, const Operand& x, const Operand& y) {
     for (std::size_t d = 0; d < size; ++d) {
       const auto h = [&](std::size_t e) { return static_cast<T>(x.at(at + static_cast<std::int64_t>(e))) / root; };
       const T turned = c.transform.rotates() ? sine[d] * h(d ^ 1) : T(0);
-      out[static_cast<std::size_t>(at) + d] = h(d) * cosine[d] + turned;
+      out[static_cast<std::size_t>(at) + d] = static_cast<T>(c.transform.scale) * (h(d) * cosine[d] + turned);
     }
   });
   return out;
@@ -94,7 +97,8 @@ std::vector<T> plain_backward(const Case& c, const Operand& dy, const Operand& x
     }
     const T mean = squares / static_cast<T>(size) + T(1e-6), root = c.transform.normalise ? std::sqrt(mean) : T(1);
     const T back = c.transform.normalise ? along / (static_cast<T>(size) * mean) : T(0);
-    for (std::size_t d = 0; d < size; ++d) out[static_cast<std::size_t>(at) + d] = (dh[d] - value(x, d) * back) / root;
+    for (std::size_t d = 0; d < size; ++d)
+      out[static_cast<std::size_t>(at) + d] = static_cast<T>(c.transform.scale) * (dh[d] - value(x, d) * back) / root;
   });
   return out;
 }
@@ -138,7 +142,7 @@ TEST_P(QueryKeyTest, GradientsAreAsExactInPlaceAndElsewhere) {
 
 TEST_P(QueryKeyTest, GradientsEqualFiniteDifferences) {
   if (compute() != Dtype::f64) return;
-  for (const QueryKeyTransform& transform : {norm, rotary, both}) {
+  for (const QueryKeyTransform& transform : {norm, rotary, both, scaled, scale}) {
     const Case c{2, 3, 2, 6, transform, 17};
     const Operand qkv = normals(shape_of(c), 1), dy = normals(shape_of(c), 2);
     const Operand y = filled(shape_of(c), Dtype::f64, 0), dx = filled(shape_of(c), Dtype::f64, 0);

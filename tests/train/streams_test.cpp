@@ -4,6 +4,7 @@
 
 #include "framework/models/decoder/decoder.h"
 #include "tests/support/mixed_toys.h"
+#include "tests/support/scan_toys.h"
 #include "tests/support/stream_properties.h"
 #include "tests/support/stream_run.h"
 
@@ -11,6 +12,7 @@ namespace longstride::test {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(DistanceAttention, StreamProperties, OnDevices<DistanceToy>, DeviceNames);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mixed, StreamProperties, OnDevices<MixedToy>, DeviceNames);
+INSTANTIATE_TYPED_TEST_SUITE_P(Scan, StreamProperties, OnCpu<ScanToy>, DeviceNames);
 
 namespace {
 

@@ -177,6 +177,7 @@ void Decoder::visit_attention(Context& ctx, const Batch& batch, const std::vecto
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   input_->forward(quiet, batch, h);
   stack_->observe_mixers(quiet, h, normed, [&](std::int64_t layer, const Tensor& in) {
+    if (!mixer(layer).problem_of_probabilities().empty()) return;
     Probabilities all(queries.size());
     mixer(layer).show_probabilities(quiet, in, queries, [&](std::size_t n, const auto& heads) { all[n] = heads; });
     if (!quiet.planning()) visit(layer, all);

@@ -19,6 +19,7 @@ Context sampling_context(const Context& training) {
   ctx.launch = training.launch;
   ctx.compute = training.compute;
   ctx.exact = training.exact;
+  ctx.seed = training.seed;
   return ctx;
 }
 

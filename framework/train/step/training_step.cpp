@@ -93,10 +93,8 @@ void TrainingStep::start(const FirstWeights& weights) {
   HostTensors host = host_tensors();
   host.zero();
   model_.parameters().bind(host.tensors().masters, state_.gradients);
-  if (weights)
-    weights(model_.parameters());
-  else
-    model_.parameters().initialise(config_.seed);
+  model_.parameters().initialise(config_.seed);
+  if (weights) weights(model_.parameters());
   model_.parameters().bind(state_.masters, state_.gradients, state_.low_precision);
   host.send(ctx_);
   work_.optimizer().start(ctx_, state_.masters);

@@ -100,6 +100,16 @@ TEST(Plan, JsonHasTheNumbersOfTheModelAndOfTheMemoryPlan) {
   EXPECT_EQ(json.at("bytes_per_rank").at("activations"), plan.activations);
 }
 
+TEST(Plan, NamesTheStatesOfHeadsThatKeepNoKeys) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", mixed_recipe);
+  const std::string mixers = "model.mixers=[{kind: scan, features: softmax, count: 32, layers: 2}, {kind: scan}]";
+  const CommandResult r = run_command({"plan", "r.yaml", "--json", "--set", mixers}, dir.path());
+  EXPECT_EQ(nlohmann::json::parse(r.out).at("states"),
+            (std::vector<std::string>{"32 x 9 numbers per head in place of keys, 2,304 bytes per sequence and layer",
+                                      "8 x 8 numbers per head in place of keys, 512 bytes per sequence and layer"}));
+}
+
 TEST(Plan, EveryStageIsPricedAndTheTimeIsTheirSum) {
   const TemporaryDirectory dir;
   write_text(dir / "r.yaml", small_recipe);

@@ -21,12 +21,8 @@ Recipe toy_of(const std::string& path) {
   const auto& model = dynamic_cast<const DecoderConfig&>(*published.model);
   std::vector<std::string> overrides = published.model->toy_overrides();
   for (const char* set : {"train.stages=[]", "train.global_batch=2", "train.micro_batch=0"}) overrides.push_back(set);
-  if (!model.mixers.empty())
-    overrides.push_back("data.context=512");
-  else if (model.distance.given)
-    overrides.push_back("data.context=64");
-  else if (model.geometry.rows == 0)
-    overrides.push_back("data.context=" + std::to_string(model.attention.stride));
+  const std::int64_t context = model.attention_given ? model.attention.stride : model.mixers.empty() ? 64 : 512;
+  if (model.geometry.rows == 0) overrides.push_back("data.context=" + std::to_string(context));
   if (model.memory.compressed > 0)
     for (const char* set : {"model.memory.length=64", "model.memory.compressed=40", "model.memory.rate=4"})
       overrides.push_back(set);

@@ -42,8 +42,7 @@ TEST(RecipeMistakes, OfABaseAreReportedWithItsName) {
 
 // A key that is missing or invalid is not reported a second time by checks of several keys.
 TEST(RecipeMistakes, AreReportedOnce) {
-  for (const char* line :
-       {"  heads: 2\n", "  width: 16\n", "  steps: 20\n", "  global_batch: 4\n"}) {
+  for (const char* line : {"  heads: 2\n", "  width: 16\n", "  steps: 20\n", "  global_batch: 4\n"}) {
     const std::string error = error_of(edited(small_recipe, line, ""));
     EXPECT_NE(error.find(" is missing; add it"), std::string::npos) << error;
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;

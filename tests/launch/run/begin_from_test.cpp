@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "framework/core/files/safetensors.h"
 #include "framework/core/files/sha256.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "launch/report/run_history.h"
@@ -200,6 +201,41 @@ TEST_F(BeginFrom, AModelWithOtherParametersIsRefusedWithTheKeysToChange) {
                  begin +
                      "embedding.position.0.weight (8, 16) is missing in the recipe's model; set model.heads: 2 (it "
                      "is 4), model.positions: attention (it is none)");
+}
+
+// A model with another mixer has its own parameters as in a new run, and all others as they were learnt.
+TEST_F(BeginFrom, WhatAnotherMixerAddsIsNew) {
+  const std::string sections =
+      "data: {kind: bytes, path: x.h5, context: 64}\n"
+      "train: {steps: 2, global_batch: 2, lr: 1.0e-30, warmup: 0}\n"
+      "model: {kind: decoder, layers: 1, width: 16, heads: 2, positions: none, mixers: ";
+  write_text(dir / "dense.yaml",
+             "name: d\n" + sections + "[{kind: attention, integration: merged, parts: [dense], stride: 8}]}\n");
+  write_text(dir / "scan.yaml", "name: s\n" + sections + "[{kind: scan, form: delta, decay: head, convolution: 4}]}\n");
+  run_well({"train", "dense.yaml", "--run", "dense", "--set", "train.lr=0.01", "--set", "train.seed=5"});
+  run_well({"train", "scan.yaml", "--run", "fresh"});
+  const std::string file = "dense/checkpoints/step-00000002/model.safetensors";
+  for (const auto& [name, from] : {std::pair{"scan", std::string("dense")}, {"of_file", file}}) {
+    run_well({"train", "scan.yaml", "--run", name, "--from", from}, 2);
+    const auto tensor = [&](const std::string& run, const std::string& parameter) {
+      const SafetensorsReader reader(dir / (run + "/checkpoints/step-00000002/model.safetensors"));
+      const TensorEntry* entry = reader.find(parameter);
+      if (entry == nullptr) return std::string();
+      std::string bytes(static_cast<std::size_t>(entry->shape.count()) * sizeof(float), '\0');
+      reader.read(parameter, Tensor(bytes.data(), Dtype::f32, entry->shape));
+      return bytes;
+    };
+    const std::string own = "layers.0.attention.";
+    for (const char* parameter : {"query_key_value.weight", "output.weight"})
+      EXPECT_TRUE(tensor(name, own + parameter) == tensor("dense", own + parameter)) << parameter;
+    for (const char* parameter : {"gate.weight", "decay.weight", "decay_bias", "beta.weight", "norm.weight"}) {
+      EXPECT_FALSE(tensor(name, own + parameter).empty()) << parameter;
+      EXPECT_TRUE(tensor(name, own + parameter) == tensor("fresh", own + parameter)) << parameter;
+    }
+  }
+  expect_refused_with({"train", "dense.yaml", "--run", "back", "--from", "scan"},
+                      "--from scan: the weights do not fit the recipe's model: "
+                      "layers.0.attention.convolution.weight (48, 4) is missing in the recipe's model");
 }
 
 TEST_F(BeginFrom, AFileOfWeightsWillDo) {

@@ -234,6 +234,26 @@ TEST_P(FeaturesTest, HalvesThatHandOverTheirCAreTheWhole) {
   EXPECT_EQ(c.decay->raw(), decay);
 }
 
+// As states of rows, whose 0 is none: keys of 0, whose exponents are 0, hand over a c that is not.
+TEST_P(FeaturesTest, StatesBeginWithNoneAndNeverEndSo) {
+  FeatureShape s{.kind = softmax, .keys = true, .deviation = 8};
+  Case c = drawn(s, 2);
+  ops::run(ctx, c.args());
+  const auto features = c.features.raw(), decay = c.decay->raw();
+  Operand state = filled({1, s.heads}, compute(), 0);
+  kernels::FeaturesArgs args = c.args();
+  args.first_c = args.last_c = state;
+  args.states = true;
+  run(args, {&c.features, &*c.decay, &state});
+  EXPECT_EQ(c.features.raw(), features);
+  EXPECT_EQ(c.decay->raw(), decay);
+  c.x = filled(s.x(), compute(), 0);
+  args.x = c.x;
+  state.reset();
+  ops::run(ctx, args);
+  for (const double value : state.found()) EXPECT_TRUE(value > 0 && value < 1e-30) << value;
+}
+
 TEST_P(FeaturesTest, AProjectionIsOrthogonalAndPureInSeedAndRedraw) {
   Operand a = result({2, 20, 8}), b = result({2, 20, 8}), independent = result({2, 20, 8});
   run(kernels::DrawProjectionArgs{.projection = a, .seed = 5, .redraw = 3}, {&a});
@@ -241,6 +261,11 @@ TEST_P(FeaturesTest, AProjectionIsOrthogonalAndPureInSeedAndRedraw) {
   run(kernels::DrawProjectionArgs{.projection = independent, .seed = 5, .redraw = 3, .orthogonal = false},
       {&independent});
   EXPECT_NE(a.raw(), b.raw());
+  const Operand step = with_values({1}, Dtype::i64, {49});
+  Operand by_step = result({2, 20, 8});
+  run(kernels::DrawProjectionArgs{.projection = by_step, .seed = 5, .step = step->as<std::int64_t>(), .every = 12},
+      {&by_step});
+  EXPECT_EQ(by_step.raw(), b.raw());  // redraw 4
   const std::vector<double> w = a.found(), free = independent.found();
   const auto dot = [](const std::vector<double>& x, std::size_t i, std::size_t j) {
     return std::inner_product(&x[i * 8], &x[i * 8] + 8, &x[j * 8], 0.0);

@@ -1,0 +1,57 @@
+// The recipe keys of linear attention as a scan: an entry of `model.mixers` with `kind: scan`.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "framework/mixers/mixer_config.h"
+#include "kernels/scan/scan.h"
+
+namespace longstride {
+
+enum class ScanDecay : std::uint8_t { none, head, channel };
+enum class ScanFeatures : std::uint8_t { none, softmax, trigonometric, relu };
+enum class ScanNorm : std::uint8_t { automatic, none, rms };
+enum class Switch : std::uint8_t { automatic, off, on };
+// The exponents of keys' features are relative to the largest so far, or to that of the whole sequence (Choromanski
+// et al. 2021).
+enum class Stabiliser : std::uint8_t { running, published };
+
+const char* name_of(ScanFeatures features);  // in sentences
+
+struct ScanSettings {
+  kernels::ScanForm form = kernels::ScanForm::sum;
+  ScanDecay decay = ScanDecay::none;
+  std::int64_t beta = 1;  // delta: the most that beta can be
+  ScanFeatures features = ScanFeatures::none;
+  std::int64_t count = 256;              // features
+  bool orthogonal = true;                // rows of the projection, by Gram-Schmidt
+  std::int64_t redraw = 0;               // new features at every step that it divides; 0: the same always
+  Switch normalise = Switch::automatic;  // the quotient with the sum of the keys; automatic: with features
+  std::int64_t convolution = 0;          // width; 0: none
+  Switch gate = Switch::automatic;       // automatic: without features
+  ScanNorm norm = ScanNorm::automatic;   // likewise
+  bool memory = false;                   // rows keep their states from window to window
+  Stabiliser stabiliser = Stabiliser::running;
+
+  bool has_features() const { return features != ScanFeatures::none; }
+  // Features whose exponents are kept at 0 or below.
+  bool stabilised() const { return has_features() && features != ScanFeatures::relu; }
+  // Without `automatic`.
+  ScanSettings resolved() const;
+};
+
+struct ScanConfig final : MixerConfig {
+  ScanSettings settings;
+
+  ScanConfig() = default;
+  explicit ScanConfig(const ScanSettings& s) : settings(s) {}
+  const char* kind() const override { return "scan"; }
+  std::unique_ptr<MixerConfig> clone() const override { return std::make_unique<ScanConfig>(*this); }
+  void visit(SettingsVisitor& v) override;
+  void check(const MixerChecks& checks) const override;
+  std::unique_ptr<MixerFamily> make(const MixerForm& form, ParameterSet& parameters, StateSet& states) const override;
+  bool remembers() const override { return settings.memory; }
+  std::string problem_of_documents() const override { return {}; }
+};
+
+}  // namespace longstride

@@ -1,0 +1,28 @@
+#include "framework/mixers/scan/family.h"
+
+namespace longstride {
+
+ScanFamily::ScanFamily(const MixerForm& form, const ScanSettings& settings) {
+  const BlockForm& block = form.block;
+  config_.width = block.width;
+  config_.heads = form.heads;
+  config_.key_size = block.key_size();
+  config_.value_size = block.value_size();
+  config_.deviation = block.deviation(static_cast<double>(block.width));
+  config_.output_deviation = block.shrink() * config_.deviation;
+  config_.biased = block.attention_bias;
+  config_.output_biased = block.attention_bias && form.output_bias;
+  config_.transform = block.transform();
+  config_.segment = form.segment;
+  config_.scan = settings.resolved();
+}
+
+std::shared_ptr<const Mixer> ScanFamily::layer(ParameterSet& parameters, StateSet& states,
+                                               const LayerPlace& place) const {
+  constexpr std::int64_t most_layers = 4096;  // in a model (ranges::layers)
+  ScanMixerConfig own = config_;
+  own.layer = static_cast<std::uint32_t>(place.layer + most_layers * place.slot);
+  return std::make_shared<ScanMixer>(parameters, states, place.name, own);
+}
+
+}  // namespace longstride

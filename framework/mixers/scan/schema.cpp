@@ -1,0 +1,145 @@
+// The recipe keys of a scan, and what they must agree with.
+#include <fmt/format.h>
+
+#include "framework/mixers/scan/family.h"
+#include "kernels/short_convolution/short_convolution.h"
+
+namespace longstride {
+namespace {
+
+using kernels::ScanForm;
+
+constexpr Range counts{1, 1024, false, false, "a number of features from 1 to 1,024"};
+constexpr Range betas{1, 2, false, false, "1, or 2 for states that may turn"};
+
+const Choices<Switch>& switches() {
+  static const Choices<Switch> names = {{"automatic", Switch::automatic}, {"true", Switch::on}, {"false", Switch::off}};
+  return names;
+}
+
+// The checks of one entry, whose keys depend on where they are written.
+class ScanChecks {
+ public:
+  ScanChecks(const MixerChecks& at, const ScanSettings& settings) : at_(at), s_(settings) {}
+
+  void run() {
+    form();
+    features();
+    quotient();
+    if (s_.convolution == 1)
+      refuse("convolution", "{} is 1, which reads no other position; set 0, for none, or 2 to 4");
+    if (at_.sequence_ranks > 1 && at_.check.none_in({"parallel.sequence_ranks"}))
+      at_.check.refuse("parallel.sequence_ranks",
+                       "parallel.sequence_ranks is {}, but {} reads whole sequences; set it to 1", at_.sequence_ranks,
+                       at_.key);
+  }
+
+ private:
+  // A sentence that begins with the key.
+  template <class... Values>
+  void refuse(const char* name, const char* sentence, const Values&... values) {
+    at_.check.refuse(at_.of(name), "{}", fmt::format(fmt::runtime(sentence), at_.of(name), values...));
+  }
+
+  void form() {
+    if (s_.form == ScanForm::gated && s_.decay == ScanDecay::none)
+      refuse("decay", "{} is none, but form gated is one with a decay; set head or channel, or form: sum");
+    if (s_.form == ScanForm::sum && s_.decay != ScanDecay::none)
+      refuse("form", "{} is sum, which forgets nothing, but there is a decay; set form: gated, or decay: none");
+    if (s_.form != ScanForm::delta && s_.beta != 1)
+      refuse("beta", "{} is {}, but only form delta reads it; remove it", s_.beta);
+    if (s_.form == ScanForm::delta && s_.has_features())
+      refuse("features", "{} are given, but form delta needs keys of length 1, which features are not; set none");
+    if (s_.decay == ScanDecay::channel && s_.has_features())
+      refuse("decay", "{} is channel, but features are no channels of the keys; set head, or features: none");
+  }
+
+  void features() {
+    const ScanSettings usual;
+    if (!s_.has_features()) {
+      for (const auto& [name, changed] :
+           {std::pair{"count", s_.count != usual.count}, std::pair{"orthogonal", s_.orthogonal != usual.orthogonal},
+            std::pair{"redraw", s_.redraw != usual.redraw}})
+        if (changed) refuse(name, "{} has no effect, because there are no features; remove it, or set features");
+    } else if (s_.features == ScanFeatures::trigonometric && s_.count % 2 != 0) {
+      refuse("count", "{} is {}, but trigonometric features are pairs of a cosine and a sine; choose an even number",
+             s_.count);
+    }
+    if (s_.stabiliser != Stabiliser::published) return;
+    if (!s_.stabilised())
+      refuse("stabiliser", "{} is published, but only softmax and trigonometric features have one; remove it");
+    else if (s_.form != ScanForm::sum)
+      refuse("stabiliser", "{} is published, but only form sum can have that; set running");
+    else if (s_.memory)
+      refuse("stabiliser",
+             "{} is published, which looks at all keys of a window and none before; set running, or "
+             "memory: none");
+  }
+
+  void quotient() {
+    const bool on = s_.normalise == Switch::on;
+    if (s_.form == ScanForm::delta && on)
+      refuse("normalise", "{} is true, but form delta has no sum of keys to divide by; remove it");
+    else if (on && !s_.has_features())
+      refuse("normalise", "{} is true, but products of plain queries and keys may add up to 0; set features");
+    if (s_.normalise == Switch::off && s_.stabilised())
+      refuse("normalise", "{} is false, but what keeps {} features finite cancels only in the quotient; set true",
+             name_of(s_.features));
+    if (s_.memory && s_.has_features() && at_.form.block.rotary_base > 0 && at_.check.none_in({"model.rotary_base"}))
+      refuse("memory",
+             "{} is state, but features of queries and keys that model.rotary_base rotates by their place in "
+             "the window cannot continue; set model.rotary_base: 0");
+  }
+
+  const MixerChecks& at_;
+  const ScanSettings& s_;
+};
+
+}  // namespace
+
+ScanSettings ScanSettings::resolved() const {
+  ScanSettings out = *this;
+  const bool features_given = has_features();
+  if (normalise == Switch::automatic) out.normalise = features_given ? Switch::on : Switch::off;
+  if (gate == Switch::automatic) out.gate = features_given ? Switch::off : Switch::on;
+  if (norm == ScanNorm::automatic) out.norm = features_given ? ScanNorm::none : ScanNorm::rms;
+  return out;
+}
+
+void ScanConfig::visit(SettingsVisitor& v) {
+  ScanSettings written = settings;
+  ScanSettings& s = v.reads() ? settings : written;
+  constexpr Range widths{0, static_cast<double>(kernels::widest_convolution), false, false, "0, for none, or 2 to 4"};
+  v.choice("form", s.form, Need::optional,
+           Choices<ScanForm>{{"sum", ScanForm::sum}, {"gated", ScanForm::gated}, {"delta", ScanForm::delta}});
+  v.choice("decay", s.decay, Need::optional,
+           Choices<ScanDecay>{{"none", ScanDecay::none}, {"head", ScanDecay::head}, {"channel", ScanDecay::channel}});
+  v.field("beta", s.beta, Need::optional, betas);
+  v.choice("features", s.features, Need::optional,
+           Choices<ScanFeatures>{{"none", ScanFeatures::none},
+                                 {"softmax", ScanFeatures::softmax},
+                                 {"trigonometric", ScanFeatures::trigonometric},
+                                 {"relu", ScanFeatures::relu}});
+  v.field("count", s.count, Need::optional, counts);
+  v.choice("orthogonal", s.orthogonal, Need::optional, Choices<bool>{{"none", false}, {"gram_schmidt", true}});
+  v.field("redraw", s.redraw, Need::optional, ranges::not_negative);
+  v.choice("normalise", s.normalise, Need::optional, switches());
+  v.choice("stabiliser", s.stabiliser, Need::optional,
+           Choices<Stabiliser>{{"running", Stabiliser::running}, {"published", Stabiliser::published}});
+  v.field("convolution", s.convolution, Need::optional, widths);
+  v.choice("gate", s.gate, Need::optional, switches());
+  v.choice("norm", s.norm, Need::optional,
+           Choices<ScanNorm>{{"automatic", ScanNorm::automatic}, {"none", ScanNorm::none}, {"rms", ScanNorm::rms}});
+  v.choice("memory", s.memory, Need::optional, Choices<bool>{{"none", false}, {"state", true}});
+}
+
+void ScanConfig::check(const MixerChecks& checks) const {
+  if (checks.check.none_in({checks.key.c_str(), "model.heads"})) ScanChecks(checks, settings).run();
+}
+
+std::unique_ptr<MixerFamily> ScanConfig::make(const MixerForm& form, ParameterSet& /*parameters*/,
+                                              StateSet& /*states*/) const {
+  return std::make_unique<ScanFamily>(form, settings);
+}
+
+}  // namespace longstride

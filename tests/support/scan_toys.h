@@ -1,0 +1,105 @@
+// Small decoders whose layers scan (`kind: scan`), by themselves, next to attention and between layers of it.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "framework/mixers/scan/config.h"
+#include "tests/support/mixed_toys.h"
+
+namespace longstride::test {
+
+struct ScanToy : MixedToy {
+  ScanToy(const DecoderConfig& form, std::vector<MixerEntry> list) : MixedToy(mixed_toy(form, std::move(list))) {
+    positions = Positions::none;
+  }
+};
+
+inline MixerItem scan_item(const ScanSettings& settings, std::int64_t heads = 0) {
+  MixerItem item(std::make_unique<ScanConfig>(settings));
+  item.heads = heads;
+  return item;
+}
+
+// The Performer's, with fewer features.
+inline ScanSettings performer(ScanFeatures features = ScanFeatures::softmax) {
+  ScanSettings s;
+  s.features = features;
+  s.count = 12;
+  return s;
+}
+
+inline ScanSettings gated_scan(ScanDecay decay, std::int64_t convolution = 0) {
+  ScanSettings s;
+  s.form = kernels::ScanForm::gated;
+  s.decay = decay;
+  s.convolution = convolution;
+  return s;
+}
+
+inline ScanSettings delta_scan(ScanDecay decay = ScanDecay::head, std::int64_t convolution = 4) {
+  ScanSettings s = gated_scan(decay, convolution);
+  s.form = kernels::ScanForm::delta;
+  return s;
+}
+
+inline ScanSettings remembering(ScanSettings s) {
+  s.memory = true;
+  return s;
+}
+
+inline std::vector<NamedConfig<ScanToy>> scan_toys() {
+  const DecoderConfig plain = toy_config();
+  DecoderConfig rotated = toy_config();
+  rotated.rotary_base = 100;
+  rotated.query_key_norm = true;
+  rotated.attention_bias = false;
+  DecoderConfig narrow = toy_config();
+  narrow.key_ratio = 0.5;
+  ScanSettings decayed = performer(ScanFeatures::relu), redrawn = performer(), bare, turning = delta_scan();
+  decayed.form = kernels::ScanForm::gated, decayed.decay = ScanDecay::head, decayed.normalise = Switch::off;
+  redrawn.redraw = 5, redrawn.gate = Switch::on, redrawn.norm = ScanNorm::rms;
+  redrawn.form = kernels::ScanForm::gated, redrawn.decay = ScanDecay::head, redrawn.convolution = 2;
+  bare.gate = Switch::off, bare.norm = ScanNorm::none;
+  turning.beta = 2, turning.gate = Switch::off, turning.decay = ScanDecay::none;
+  ScanSettings trigonometric = performer(ScanFeatures::trigonometric);
+  trigonometric.count = 256;  // they have either sign: with fewer, some denominator is near 0
+  DecoderConfig short_plain = toy_config();
+  short_plain.context = 13;
+  return {
+      {"performer", {rotated, {entry_of({scan_item(performer())})}}},
+      {"trigonometric", {rotated, {entry_of({scan_item(trigonometric)})}}},
+      {"relu", {plain, {entry_of({scan_item(decayed)})}}},
+      {"redrawn", {plain, {entry_of({scan_item(redrawn)})}}},
+      {"sum", {narrow, {entry_of({scan_item(bare)})}}},
+      {"ssd", {narrow, {entry_of({scan_item(gated_scan(ScanDecay::head, 4))})}}},
+      {"gla", {plain, {entry_of({scan_item(gated_scan(ScanDecay::channel))})}}},
+      {"delta", {plain, {entry_of({scan_item(delta_scan())}), entry_of({scan_item(turning)})}}},
+      {"side_by_side", {plain, {entry_of({local_item(4, 1), scan_item(delta_scan(ScanDecay::channel, 3), 1)})}}},
+      {"delta_memory", {short_plain, {entry_of({scan_item(remembering(delta_scan()))}), entry_of({local_item(5)})}}},
+      {"gla_memory",
+       {short_plain,
+        {entry_of({
+            scan_item(remembering(gated_scan(ScanDecay::channel, 2))),
+        })}}},
+      {"performer_memory", {short_plain, {entry_of({scan_item(remembering(performer()))})}}},
+      {"memory_beside", {house_toy(), {entry_of({distance_item(house_toy())}), entry_of({scan_item(delta_scan())})}}}};
+}
+
+template <>
+struct Toys<ScanToy> {
+  static std::vector<NamedConfig<ScanToy>> configs() { return scan_toys(); }
+  static std::vector<ScanToy> recompute_policies(const ScanToy& config) {
+    std::vector<ScanToy> all(4, config);
+    all[1].recompute = Recompute::selective;
+    all[2].recompute = Recompute::block;
+    all[3].recompute = Recompute::attention_and_feed_forward;
+    return all;
+  }
+  static ScanToy without_dropout(ScanToy config) {
+    config.dropout = config.embedding_dropout = config.inner_dropout = config.output_dropout = 0;
+    for (const auto& [distance, _] : config.with_distances()) distance->dropout = distance->table_dropout = 0;
+    return config;
+  }
+};
+
+}  // namespace longstride::test
