@@ -31,6 +31,7 @@ class FeaturesTest : public ScanTest {
     FeatureShape shape;
     Operand x, projection, features;
     std::optional<Operand> decay = {};
+    std::optional<Operand> begin = {};
     std::vector<std::int32_t> bounds = {};
 
     kernels::FeaturesArgs args() {
@@ -41,7 +42,7 @@ class FeaturesTest : public ScanTest {
               .features = features,
               .keys = s.keys,
               .decay = ScanOperands::given(decay),
-              .begin = bounds.empty() ? Tensor() : Tensor(bounds.data(), Dtype::i32, {s.batch, 1, s.n}),
+              .begin = ScanOperands::given(begin),
               .direction = s.both ? Direction::both : Direction::past};
     }
   };
@@ -49,7 +50,10 @@ class FeaturesTest : public ScanTest {
   Case drawn(const FeatureShape& s, std::uint32_t stream) {
     Case c{s, normals(s.x(), compute(), stream, s.deviation), normals(s.projection(), 3), result(s.features())};
     if (s.decays()) c.decay = result({s.batch, s.n, s.heads});
-    if (s.groups) c.bounds = drawn_bounds(ScanShape{.batch = s.batch, .n = s.n});
+    if (!s.groups) return c;
+    const ScanShape rows{.batch = s.batch, .n = s.n};
+    c.bounds = drawn_bounds(rows);
+    c.begin = bounds_of(rows, c.bounds);
     return c;
   }
 
@@ -132,7 +136,7 @@ class FeaturesTest : public ScanTest {
     shape.n = s.n, shape.heads = s.heads, shape.batch = s.batch, shape.value_size = 5;
     shape.key_size = kernels::features_of(s.kind, s.m);
     ScanOperands scan = operands(shape);
-    scan.q = q.features, scan.k = k.features, scan.bounds = k.bounds;
+    scan.q = q.features, scan.k = k.features, scan.begin = k.begin;
     if (s.decays()) scan.decay = k.decay;
     return {q, k, scan};
   }

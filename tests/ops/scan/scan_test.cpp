@@ -117,7 +117,7 @@ TEST_P(ScanTest, NothingLooksAheadAndGroupsDoNotMix) {
     x.v = with_values(s.values(), compute(), std::move(v));
     ops::run(ctx, x.forward());
     const std::vector<double> after = x.o.found();
-    const auto first_of = [&](std::int64_t t) { return x.bounds[static_cast<std::size_t>(t)]; };
+    const auto first_of = [&](std::int64_t t) { return x.input.bounds[static_cast<std::size_t>(t)]; };
     bool seen = false;
     for (std::int64_t t = 0; t < s.n; ++t)
       for (std::int64_t j = 0; j < width; ++j) {
