@@ -61,44 +61,52 @@ __device__ inline Columns group_of(const ScanCall& call, int number) {
   return {number * group<T>, number + 1 < groups_of<T>(call.columns) ? group<T> : call.columns - number * group<T>};
 }
 
-// Zeros beyond the chunk's rows and the view's `size` columns. factor: null, or one per row.
-template <class T, int C>
+// Rows of From to a tile: zeros beyond the chunk's rows and the view's `size` columns. factor: null, or one per row.
+template <class From, class T, int C>
 __device__ inline void load_rows(Tile<T, C> tile, const RowsView& view, const Place& place, const Columns& columns,
                                  int size, bool aligned, const float* factor) {
-  constexpr int word = 16 / static_cast<int>(sizeof(T));
-  const T* from = place.rows_of<const T>(view) + columns.first;
+  constexpr int word = 16 / static_cast<int>(sizeof(From));
+  const From* from = place.rows_of<const From>(view) + columns.first;
   const int words = columns.padded / word, there = min(columns.count, size - columns.first);
 #pragma unroll 4
   for (int i = this_thread(); i < rows * words; i += threads) {
     const int row = i / words, column = i % words * word;
-    alignas(16) T x[word];
-    const T* at = from + row * view.row + column;
+    alignas(16) From x[word];
+    const From* at = from + row * view.row + column;
     if (aligned && row < place.count && column < there) {
       *reinterpret_cast<uint4*>(x) = *reinterpret_cast<const uint4*>(at);
     } else {
 #pragma unroll
       for (int e = 0; e < word; ++e)
-        x[e] = row < place.count && column + e < there ? at[e] : from_float<T>(0);
+        x[e] = row < place.count && column + e < there ? at[e] : from_float<From>(0);
     }
-    if (factor != nullptr) {
+    if (std::is_same_v<From, T> && factor == nullptr) {
+      *reinterpret_cast<uint4*>(tile.at(row, column)) = *reinterpret_cast<const uint4*>(x);
+      continue;
+    }
+    alignas(16) T y[word];
 #pragma unroll
-      for (int e = 0; e < word; ++e) x[e] = from_float<T>(to_float(x[e]) * factor[row]);
-    }
-    *reinterpret_cast<uint4*>(tile.at(row, column)) = *reinterpret_cast<const uint4*>(x);
+    for (int e = 0; e < word; ++e) y[e] = from_float<T>(to_float(x[e]) * (factor != nullptr ? factor[row] : 1.0f));
+    if constexpr (sizeof(T) == sizeof(From))
+      *reinterpret_cast<uint4*>(tile.at(row, column)) = *reinterpret_cast<const uint4*>(y);
+    else
+      *reinterpret_cast<uint2*>(tile.at(row, column)) = *reinterpret_cast<const uint2*>(y);
   }
 }
 
 template <class T>
 __device__ inline void load_keys(Keys<T> tile, const ScanCall& call, const RowsView& view,
                                  const Place& place, const Columns& columns, const float* factor = nullptr) {
-  load_rows(tile, view, place, columns, call.key_size, call.keys_aligned, factor);
+  load_rows<T>(tile, view, place, columns, call.key_size, call.keys_aligned, factor);
 }
 
-// The values, and 1 in z's column.
+// The values, and 1 in z's column. beta: null, or delta's b, and the values are f32.
 template <class T>
 __device__ inline void load_values(Values<T> tile, const ScanCall& call, const Place& place,
-                                   const Columns& columns, const float* factor = nullptr) {
-  load_rows(tile, call.v, place, columns, call.value_size, call.values_aligned, factor);
+                                   const Columns& columns, const float* beta = nullptr) {
+  if (beta != nullptr)
+    return load_rows<float>(tile, call.v, place, columns, call.value_size, call.values_aligned, beta);
+  load_rows<T>(tile, call.v, place, columns, call.value_size, call.values_aligned, nullptr);
   if (!call.normalised || columns.first + columns.count <= call.value_size) return;
   __syncthreads();
   if (this_thread() < rows)
@@ -110,7 +118,7 @@ template <class T>
 __device__ inline void load_gradients(Values<T> tile, const ScanCall& call, const Place& place,
                                       const Columns& columns, float* inverse) {
   if (!call.normalised)
-    return load_rows(tile, call.dout, place, columns, call.value_size, call.values_aligned, nullptr);
+    return load_rows<T>(tile, call.dout, place, columns, call.value_size, call.values_aligned, nullptr);
   const int row = this_thread();
   const std::int64_t at = static_cast<std::int64_t>(place.unit) * call.n + place.first + row;
   if (row < rows) {
@@ -118,7 +126,7 @@ __device__ inline void load_gradients(Values<T> tile, const ScanCall& call, cons
     inverse[row] = below != 0 ? 1 / below : 0.0f;
   }
   __syncthreads();
-  load_rows(tile, call.dout, place, columns, call.value_size, call.values_aligned, inverse);
+  load_rows<T>(tile, call.dout, place, columns, call.value_size, call.values_aligned, inverse);
   if (columns.first + columns.count <= call.value_size) return;
   __syncthreads();
   if (row < rows) tile.set(row, call.value_size - columns.first, row < place.count ? call.dbelow[at] : 0.0f);
@@ -175,6 +183,12 @@ __device__ inline void store_strip(Strip<Blocks>& strip, const RowsView& view, c
     if (c < there) at[0] = from_float<T>(x);
     if (c + 1 < there) at[1] = from_float<T>(y);
   });
+}
+
+// Delta's b of every row.
+__device__ inline void load_beta(float* beta, const ScanCall& call, const Place& place) {
+  const int row = this_thread();
+  if (row < rows) beta[row] = row < place.count ? call.beta[place.at(call, row)] : 0.0f;
 }
 
 // The decay of a row, 0 where a group begins and 1 beyond the chunk.

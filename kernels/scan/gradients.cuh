@@ -1,7 +1,6 @@
 // The gradients of a chunk, by one block: of v, then of q and k a slice of channels at a time, and of the decays, by
 //   d log a_t = <S, decay G> + sum over rows i from t on of (q_i dq_i - k_i dk_i) + sum over rows j before t of x_j
 // where S is before the chunk, G behind it, decay over it, dk the part from within the chunk and x_j = k_j . E_j G v_j.
-// All that does not cross t in its sums cancels to the last bit of the same products.
 #pragma once
 #include "kernels/scan/scores.cuh"
 
@@ -14,7 +13,7 @@ struct GradientsMemory {
       y = std::max(2 * keys, values), state = y + values,
                                scores = state + tile_bytes<T, widest_group<T>>(slice<T>),
                                dots = scores + tile_bytes<T, rows>(rows),
-                               room = dots + sizeof(float) * (3 * rows + warps),
+                               room = dots + sizeof(float) * (4 * rows + warps),
                                bytes = room + (Channels ? sizeof(ChannelRoom<T>) : sizeof(HeadDecays)),
                                with_delta = bytes + tile_bytes<T, rows>(rows);
   static_assert(values >= sizeof(float) * rows * run_rows && values >= keys);
@@ -40,8 +39,9 @@ struct Gradients {
   const Scores<T> scores_tile{reinterpret_cast<T*>(memory + Memory::scores)},
       errors{reinterpret_cast<T*>(memory + Memory::bytes)};  // of delta: as queries, k read what e is the gradient of
   float* const numbers = reinterpret_cast<float*>(memory + Memory::dots);
-  float *const inverse = numbers, *const through = numbers + rows, *const from_keys = numbers + 2 * rows,
-               *const small = numbers + 3 * rows;
+  float *const inverse = numbers,  // of denominators, or delta's b
+      *const through = numbers + rows, *const from_keys = numbers + 2 * rows,
+               *const own = numbers + 3 * rows, *const small = numbers + 4 * rows;
   float *const channel_numbers = reinterpret_cast<float*>(memory + Memory::y);  // (rows, slice)
 
   __device__ Gradients(const ScanCall& of_call, const Place& at)
@@ -56,7 +56,7 @@ struct Gradients {
   __device__ void set_scores() {
     if constexpr (!Channels) decays.set(call, place);
     Strip<4> sum[2];
-    scores<T>(sum, call, place, q, k, Channels ? &room : nullptr,
+    scores<T>(sum, call, call.q, place, q, k, Channels ? &room : nullptr,
               reinterpret_cast<float(*)[run_rows]>(memory + Memory::y));
     each_score(call, sum, [&](int query, int key, float x) {
       scores_tile.set(query, key, Channels ? x : x * seen(call, decays, query, key));
@@ -95,9 +95,10 @@ struct Gradients {
 
   // ---- Scores' gradients ----
   __device__ void load_e(const Columns& columns) {
-    load_rows(y, call.e, place, columns, call.value_size, call.values_aligned, nullptr);
+    load_rows<float>(y, call.e, place, columns, call.value_size, call.values_aligned, inverse);
   }
-  // dA = dO V^T, or -e u^T of earlier keys only.
+  // dA = dO V^T, or -e u^T of earlier keys only. A position's own is kept apart: what it adds to dq and dk would cancel
+  // in the sums for the decays, but not to the last bit.
   __device__ void set_score_gradients(bool of_errors) {
     const int last = call.both ? runs : this_warp() + 1;
     Strip<4> sum[2];
@@ -107,7 +108,7 @@ struct Gradients {
       const Columns columns = group_of<T>(call, g);
       __syncthreads();
       of_errors ? load_e(columns) : load_gradients(y, call, place, columns, inverse);
-      load_values(v, call, place, columns);
+      load_values(v, call, place, columns, delta ? inverse : nullptr);
       __syncthreads();
       add_product(sum[0], y, row, Across<Values<T>>{v}, 0, min(4, last), 0, columns.padded);
       add_product(sum[1], y, row, Across<Values<T>>{v}, 64, max(0, last - 4), 0, columns.padded);
@@ -115,7 +116,8 @@ struct Gradients {
     __syncthreads();
     const Scores<T> to = of_errors ? errors : scores_tile;
     each_score(call, sum, [&](int query, int key, float x) {
-      const bool sees = key < query || (key == query && !of_errors) || call.both;
+      const bool sees = key < query || (key != query && call.both);
+      if (key == query && !of_errors) own[query] = x;
       if constexpr (!Channels)
         if (sees) x *= seen(call, decays, query, key);
       to.set(query, key, !sees ? 0.0f : of_errors ? -x : x);
@@ -125,14 +127,14 @@ struct Gradients {
   // ---- q and k ----
   enum class Rows : std::uint8_t { dout, errors, values };
   // The warp's rows times the transpose of the states, a slice of channels, with the decays on their way.
-  __device__ void add_rows_by_states(KeyStrip& sum, Rows which, const float* states, const Columns& keys, bool behind) {
-    KeyStrip part;
+  __device__ void set_rows_by_states(KeyStrip& part, Rows which, const float* states, const Columns& keys,
+                                     bool behind) {
     part.clear();
     for (int g = 0; g < groups(); ++g) {
       const Columns columns = group_of<T>(call, g);
       __syncthreads();
       if (which == Rows::values)
-        load_values(y, call, place, columns);
+        load_values(y, call, place, columns, delta ? inverse : nullptr);
       else
         which == Rows::errors ? load_e(columns) : load_gradients(y, call, place, columns, inverse);
       const float scale = load_state(state, call, states + place.state(call), keys, columns, small);
@@ -147,7 +149,6 @@ struct Gradients {
         x *= behind ? decays.to_end[row + r] : decays.from_start[row + r];
       x *= sign;
     });
-    add(sum, part);
   }
   __device__ static void add(KeyStrip& to, const KeyStrip& from) {
 #pragma unroll
@@ -185,18 +186,24 @@ struct Gradients {
         x *= as_keys ? room.decays.out(at, c) : room.decays.in(at, c);
         float product = 1;
         if (as_keys)
-          for (int i = at; i < row + run_rows; ++i) {
-            if (i > at) product *= room.decays.a[i][c];
+          for (int i = at + 1; i < row + run_rows; ++i) {
+            product *= room.decays.a[i][c];
             x += of_scores(i, at) * others(i, c) * product;
           }
         else
-          for (int j = at; j >= row; --j) {
+          for (int j = at - 1; j >= row; --j) {
+            product *= room.decays.a[j + 1][c];
             x += of_scores(at, j) * others(j, c) * product;
-            product *= room.decays.a[j][c];
           }
       });
       add(sum, far);
     }
+  }
+
+  __device__ void add_own(KeyStrip& sum, const Keys<T>& others, const Columns& keys) {
+    sum.each([&](int r, int c, float& x) {
+      if (c < keys.padded) x += own[row + r] * others(row + r, c);
+    });
   }
 
   // A strip's products, element by element, with the rows of a tile: summed for each row, or of each channel.
@@ -233,34 +240,37 @@ struct Gradients {
     if constexpr (Channels) room.decays.load(call, place, keys);
     const bool decays_too = call.ddecay != nullptr;
     Dots dots, of_keys;
-    KeyStrip d;
-    d.clear();
-    add_rows_by_states(d, Rows::dout, call.states.before, keys, false);
-    if (call.both) add_rows_by_states(d, Rows::dout, call.states.behind, keys, true);
+    KeyStrip d, part;
+    set_rows_by_states(d, Rows::dout, call.states.before, keys, false);
+    if (call.both) {
+      set_rows_by_states(part, Rows::dout, call.states.behind, keys, true);
+      add(d, part);
+    }
     add_within(d, scores_tile, k, keys, false);
-    store_strip<T>(d, call.dq, place, keys, call.key_size, call.keys_aligned);
     if (decays_too) add_dots(dots, d, q, keys, 1);
+    add_own(d, k, keys);
+    store_strip<T>(d, call.dq, place, keys, call.key_size, call.keys_aligned);
 
     d.clear();
-    if (delta) {
-      add_rows_by_states(d, Rows::errors, call.states.before, keys, false);
-      add_within(d, errors, k, keys, false);
-      if (decays_too) add_dots(dots, d, k, keys, 2);  // less what is counted among the keys' below
-    }
-    KeyStrip from_states;
-    from_states.clear();
-    add_rows_by_states(from_states, Rows::values, call.gradients.behind, keys, true);
-    if (call.both) add_rows_by_states(from_states, Rows::values, call.gradients.before, keys, false);
-    if (decays_too) {
-      add_dots(of_keys, from_states, k, keys, 1);
-      add_dots(dots, from_states, k, keys, 1);
-    }
-    add(d, from_states);
     add_within(d, scores_tile, q, keys, true);
     if (delta) add_within(d, errors, k, keys, true);
+    if (decays_too) add_dots(dots, d, k, keys, -1);
+    if (delta) {
+      set_rows_by_states(part, Rows::errors, call.states.before, keys, false);
+      add_within(part, errors, k, keys, false);
+      if (decays_too) add_dots(dots, part, k, keys, 1);
+      add(d, part);
+    }
+    set_rows_by_states(part, Rows::values, call.gradients.behind, keys, true);
+    if (decays_too) add_dots(of_keys, part, k, keys, 1);
+    add(d, part);
+    if (call.both) {
+      set_rows_by_states(part, Rows::values, call.gradients.before, keys, false);
+      add(d, part);
+    }
+    add_own(d, q, keys);
     store_strip<T>(d, call.dk, place, keys, call.key_size, call.keys_aligned);
     if (!decays_too) return;
-    add_dots(dots, d, k, keys, -1);
     if constexpr (Channels) {
       write_ddecay(dots, of_keys, keys);
     } else {
@@ -316,17 +326,18 @@ struct Gradients {
     __syncthreads();
     const int t = this_thread();
     if (t >= place.count) return;
-    sum = 0;
-    for (int w = 0; w < warps; ++w) sum += small[w];
-    sum *= decays.whole;
-    for (int i = rows - 1; i >= t; --i) sum += through[i];
-    for (int j = 0; j < t; ++j) sum += from_keys[j];
-    call.ddecay[place.at(call, t)] = decays.a[t] > 0 ? sum : 0.0f;
+    double exact = 0;  // these cancel
+    for (int w = 0; w < warps; ++w) exact += small[w];
+    exact *= decays.whole;
+    for (int i = rows - 1; i >= t; --i) exact += through[i];
+    for (int j = 0; j < t; ++j) exact += from_keys[j];
+    call.ddecay[place.at(call, t)] = decays.a[t] > 0 ? static_cast<float>(exact) : 0.0f;
   }
 
   __device__ void run_all() {
     if (this_thread() < rows) through[this_thread()] = from_keys[this_thread()] = 0;
     if (delta) {
+      load_beta(inverse, call, place);
       if constexpr (!Channels) decays.set(call, place);
     } else {
       write_dv();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "kernels/scan/scan.h"
@@ -21,7 +22,7 @@ struct NaiveScan {
   std::int64_t columns() const { return value_size + (normalised ? 1 : 0); }
 };
 
-// `summand` is the largest product that a gradient of q or k is summed from: where it is normalised they may cancel, as
+// `summand` is the largest product that a gradient of q, k or a decay is summed from: where it is normalised they may cancel, as
 // they do in a group of one position, and rounding makes errors of their size.
 template <class A>
 struct NaiveScanResult {
@@ -29,10 +30,15 @@ struct NaiveScanResult {
   std::vector<A> o, denominator, last_state, dq, dk, dv, ddecay, dbeta, dfirst_state;
 };
 
+// operand: what the delta rule reads from a state and writes to it becomes an operand of a product, which may round it.
 template <class A>
 class NaiveScanner {
  public:
-  explicit NaiveScanner(const NaiveScan& problem) : p_(problem) {
+  using Rounding = std::function<A(A)>;
+
+  explicit NaiveScanner(
+      const NaiveScan& problem, Rounding operand = [](A x) { return x; })
+      : p_(problem), operand_(std::move(operand)) {
     const std::size_t rows = at(p_.batch * p_.n * p_.heads),
                       states = at(p_.batch * p_.heads * p_.key_size * p_.columns());
     for (auto* x : {&out_.dq, &out_.dk}) x->resize(rows * at(p_.key_size));
@@ -81,14 +87,15 @@ class NaiveScanner {
   A error(std::int64_t t, std::int64_t j, const State& r) const {
     A sum = 0;
     for (std::int64_t i = 0; p_.form == ScanForm::delta && i < p_.key_size; ++i)
-      sum += r[at(i * p_.columns() + j)] * k(t, i);
+      sum += operand_(r[at(i * p_.columns() + j)]) * k(t, i);
     return v(t, j) - sum;
   }
+  A written(A u) const { return p_.form == ScanForm::delta ? operand_(u) : u; }
   State after(std::int64_t t, const State& before) const {
     const State r = decayed(t, before);
     State s = r;
     for (std::int64_t j = 0; j < p_.columns(); ++j) {
-      const A u = beta(t) * error(t, j, r);
+      const A u = written(beta(t) * error(t, j, r));
       for (std::int64_t i = 0; i < p_.key_size; ++i) s[at(i * p_.columns() + j)] += k(t, i) * u;
     }
     return s;
@@ -156,6 +163,7 @@ class NaiveScanner {
       for (std::int64_t j = 0; j < p_.columns(); ++j) {
         const std::size_t e = at(i * p_.columns() + j);
         out_.ddecay[at(p_.channels ? row(t) * p_.key_size + i : row(t))] += g[e] * r[e];
+        out_.summand = std::max(out_.summand, std::abs(g[e] * r[e]));
         g[e] *= a;
       }
     }
@@ -165,19 +173,20 @@ class NaiveScanner {
   void write_gradients(std::int64_t t, const State& s, State& g, const std::vector<A>& d, const State& r) {
     A *dq = &out_.dq[at(row(t) * p_.key_size)], *dk = &out_.dk[at(row(t) * p_.key_size)];
     for (std::int64_t j = 0; j < p_.columns(); ++j) {
-      const A wrong = error(t, j, r);
+      const A wrong = error(t, j, r), u = written(beta(t) * wrong);
       A du = 0;
-      for (std::int64_t i = 0; i < p_.key_size; ++i) du += g[at(i * p_.columns() + j)] * k(t, i);
+      for (std::int64_t i = 0; i < p_.key_size; ++i) du += written(g[at(i * p_.columns() + j)]) * k(t, i);
+      const A erased = written(beta(t) * du);
       if (j < p_.value_size) out_.dv[at(row(t) * p_.value_size + j)] = beta(t) * du;
       out_.dbeta[at(row(t))] += du * wrong;
       for (std::int64_t i = 0; i < p_.key_size; ++i) {
         const std::size_t e = at(i * p_.columns() + j);
         dq[i] += s[e] * d[at(j)];
-        dk[i] += g[e] * (beta(t) * wrong);
+        dk[i] += g[e] * u;
         out_.summand = std::max({out_.summand, std::abs(s[e] * d[at(j)]), std::abs(g[e] * wrong)});
         if (p_.form != ScanForm::delta) continue;
-        dk[i] -= r[e] * (beta(t) * du);
-        g[e] -= k(t, i) * (beta(t) * du);
+        dk[i] -= r[e] * erased;
+        g[e] -= k(t, i) * erased;
       }
     }
   }
@@ -196,6 +205,7 @@ class NaiveScanner {
   }
 
   NaiveScan p_;
+  Rounding operand_;
   NaiveScanResult<A> out_;
   std::int64_t unit_ = 0;
 };

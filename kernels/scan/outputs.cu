@@ -24,14 +24,15 @@ struct Outputs {
   const Keys<T> q{reinterpret_cast<T*>(memory + Memory::q)}, k{reinterpret_cast<T*>(memory + Memory::k)};
   const Values<T> v{reinterpret_cast<T*>(memory + Memory::v)}, state{reinterpret_cast<T*>(memory + Memory::state)};
   const Scores<T> scores_tile{reinterpret_cast<T*>(memory + Memory::scores)};
-  float* const below = reinterpret_cast<float*>(memory + Memory::below);
+  float* const below =  // denominators, or delta's b
+      reinterpret_cast<float*>(memory + Memory::below);
 
   __device__ Outputs(const ScanCall& of_call, const Place& at) : call(of_call), place(at) {}
 
   __device__ void set_scores() {
     if constexpr (!Channels) decays.set(call, place);
     Strip<4> sum[2];
-    scores<T>(sum, call, place, q, k, Channels ? &room : nullptr, reinterpret_cast<float(*)[run_rows]>(memory + Memory::near));
+    scores<T>(sum, call, call.q, place, q, k, Channels ? &room : nullptr, reinterpret_cast<float(*)[run_rows]>(memory + Memory::near));
     each_score(call, sum, [&](int query, int key, float x) {
       scores_tile.set(query, key, Channels ? x : x * seen(call, decays, query, key));
     });
@@ -70,6 +71,7 @@ struct Outputs {
     store_strip<T>(o, call.o, place, columns, call.value_size, call.values_aligned);
   }
   __device__ void run() {
+    if (call.beta != nullptr) load_beta(below, call, place);
     set_scores();
     // z's column, which divides the others, is in the last group.
     for (int g = groups_of<T>(call.columns) - 1; g >= 0; --g) {
@@ -78,7 +80,7 @@ struct Outputs {
       o.clear();
       add_states(o, columns, false);
       if (call.both) add_states(o, columns, true);
-      load_values(v, call, place, columns);
+      load_values(v, call, place, columns, call.beta != nullptr ? below : nullptr);
       __syncthreads();
       add_product(o, scores_tile, this_warp() * 16, v, 0, columns.padded / 16, 0,
                   call.both ? rows : this_warp() * 16 + 16);

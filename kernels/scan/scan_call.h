@@ -44,7 +44,7 @@ struct ScanCall {
   const float* dbelow = nullptr;  // the same: gradients of denominators
   float* whole = nullptr;         // (units, chunks, decays): decays over a chunk
   float *ddecay = nullptr, *dbeta = nullptr;
-  RowsView e;  // delta: b_t du_t, which is dv; v is then u
+  RowsView e;  // f32, delta: du_t, of which dv is b_t times; v is then f32, v_t - R_t^T k_t, of which u is
   ChunkStates states, gradients;
   std::int32_t n = 0, heads = 0, units = 0, chunks = 0;
   std::int32_t key_size = 0, value_size = 0, columns = 0;
@@ -56,6 +56,17 @@ struct ScanCall {
 
 // A row of keys is the chunk's left matrix, one of values its right.
 enum class Sums : std::uint8_t { keys_and_values, queries_and_gradients };
+
+// The delta rule's part of a pass. With N the strictly earlier part of K K^T . D and b the diagonal of beta,
+//   forward   (1 + N b) Y = V - W K S              S behind: decay S + (E K)^T b Y          Y: v_t - R_t^T k_t
+//   backward  (1 + N^T b) Y = (Q K^T . D)^T dO + E K G   G before: decay G + (W Q)^T dO - (W K)^T b Y      Y: du_t
+// solved for every chunk by itself with rights W K, or E K, so that the states need two products a chunk.
+struct DeltaPass {
+  bool backward = false;
+  float* fixed = nullptr;                   // chunks of rows: V or (Q K^T . D)^T dO, solved; then Y
+  void *moved = nullptr, *added = nullptr;  // forward W K, backward E K, solved; and the other, as it is; as q
+  std::int32_t key_width = 0, value_width = 0;                 // of these rows: whole words of 16 elements
+};
 
 // Launches; T is __nv_bfloat16, __half or float.
 // X of every chunk: with the decays to its end, or else from its start.
@@ -69,5 +80,16 @@ template <class T>
 void gradients_of_denominators(const ScanCall&, float* dbelow, const Launch&);
 template <class T>
 void gradients(const ScanCall&, const Launch&);
+
+// Solves every chunk.
+template <class T>
+void solve_chunks(const ScanCall&, const DeltaPass&, const Launch&);
+// Y from S before every chunk (backward: G behind), which is written: from `first` on, or, if `known`, read.
+template <class T>
+void delta_states(const ScanCall&, const DeltaPass&, bool known, float* states, const float* first, float* last,
+                  const Launch&);
+// dv and dbeta.
+template <class T>
+void delta_rows(const ScanCall&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::scanning

@@ -68,15 +68,61 @@ void set_gradients(const ScanCall& call, const float* last, float* first, const 
   carry(call, false, call.gradients.before, nullptr, nullptr, launch);
 }
 
+template <class Args>
+DeltaPass delta_pass(const Args& args, const ScanScratch& scratch, bool backward) {
+  auto* const base = args.scratch.template as<std::byte>();
+  DeltaPass pass{.backward = backward,
+                 .fixed = reinterpret_cast<float*>(base + (backward ? scratch.du : scratch.errors)),
+                 .moved = base + scratch.moved,
+                 .added = base + scratch.added};
+  pass.key_width = static_cast<std::int32_t>(args.k.size(3) + 15) / 16 * 16;
+  pass.value_width = static_cast<std::int32_t>(args.v.size(3) + 15) / 16 * 16;
+  return pass;
+}
+// The rows that a pass has solved.
+RowsView solved(const ScanCall& call, const DeltaPass& pass) {
+  RowsView rows;
+  rows.data = pass.fixed;
+  rows.row = pass.value_width;
+  rows.head = call.chunks * scan_chunk * rows.row;
+  rows.batch = call.heads * rows.head;
+  return rows;
+}
+
+template <class T>
+void delta_backward(const ScanBackwardArgs& args, const ScanScratch& scratch, ScanCall call, const Launch& launch) {
+  const DeltaPass forward = delta_pass(args, scratch, false), backward = delta_pass(args, scratch, true);
+  solve_chunks<T>(call, forward, launch);
+  delta_states<T>(call, forward, true, call.states.before, nullptr, nullptr, launch);
+  sum_chunks<T>(call, Sums::queries_and_gradients, false, call.gradients.behind, launch);
+  solve_chunks<T>(call, backward, launch);
+  delta_states<T>(call, backward, false, call.gradients.behind, args.dlast_state.as<const float>(),
+                  args.dfirst_state.as<float>(), launch);
+  call.v = solved(call, forward);
+  call.e = solved(call, backward);
+  gradients<T>(call, launch);
+  delta_rows<T>(call, launch);
+}
+
 }  // namespace
 
 void scan(const ScanArgs& args, const Launch& launch) {
-  ScanCall call = call_of(args, ScanScratch(args));
+  const ScanScratch scratch(args);
+  ScanCall call = call_of(args, scratch);
   call.keys_aligned = all_on_16_bytes({args.q, args.k});
   call.values_aligned = all_on_16_bytes({args.v, args.o});
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    set_states<T>(call, args.first_state.as<const float>(), args.last_state.as<float>(), launch);
+    const auto* const first = args.first_state.as<const float>();
+    auto* const last = args.last_state.as<float>();
+    if (args.form == ScanForm::delta) {
+      const DeltaPass pass = delta_pass(args, scratch, false);
+      solve_chunks<T>(call, pass, launch);
+      delta_states<T>(call, pass, false, call.states.before, first, last, launch);
+      call.v = solved(call, pass);
+    } else {
+      set_states<T>(call, first, last, launch);
+    }
     outputs<T>(call, launch);
   });
 }
@@ -94,6 +140,7 @@ void scan_backward(const ScanBackwardArgs& args, const Launch& launch) {
   call.values_aligned = all_on_16_bytes({args.v, args.o, args.dout, args.dv});
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
+    if (args.form == ScanForm::delta) return delta_backward<T>(args, scratch, call, launch);
     if (call.normalised) {
       auto* const dbelow = reinterpret_cast<float*>(args.scratch.as<std::byte>() + scratch.dbelow);
       gradients_of_denominators<T>(call, dbelow, launch);

@@ -6,7 +6,7 @@ namespace longstride::kernels::cuda {
 
 struct ScanScratch {
   // Offsets in bytes; the pieces that a call does not need have no bytes.
-  std::int64_t whole, before, behind, gradients_before, gradients_behind, dbelow, u, e, solved;
+  std::int64_t whole, before, behind, gradients_before, gradients_behind, dbelow, errors, du, moved, added;
   std::int64_t bytes = 0;
 
   explicit ScanScratch(const ScanArgs& args) : ScanScratch(args, false) {}
@@ -27,11 +27,15 @@ struct ScanScratch {
     gradients_before = floats(backward && both, states);
     gradients_behind = floats(backward, states);
     dbelow = floats(backward && args.denominator.given(), units * n);
-    u = take(delta ? static_cast<std::int64_t>(args.v.count()) * element(args.v) : 0);
-    e = take(delta && backward ? static_cast<std::int64_t>(args.v.count()) * element(args.v) : 0);
-    solved = take(0);
+    const auto chunk_rows = [&](bool needed, const Tensor& x, Dtype type) {
+      const std::int64_t width = (x.size(3) + 15) / 16 * 16;
+      return take(needed ? chunks * scan_chunk * width * static_cast<std::int64_t>(bytes_of(type)) : 0);
+    };
+    errors = chunk_rows(delta, args.v, Dtype::f32);
+    du = chunk_rows(delta && backward, args.v, Dtype::f32);
+    moved = chunk_rows(delta, args.k, args.k.dtype());
+    added = chunk_rows(delta, args.k, args.k.dtype());
   }
-  static std::int64_t element(const Tensor& x) { return static_cast<std::int64_t>(bytes_of(x.dtype())); }
   std::int64_t take(std::int64_t count) {
     const std::int64_t at = bytes;
     bytes += (count + 255) / 256 * 256;

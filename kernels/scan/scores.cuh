@@ -149,8 +149,8 @@ struct ChannelRoom {
 // directions. With a decay per channel complete, with D; else without. Tiles q and k are used
 // up; near: room for 16 numbers per row.
 template <class T>
-__device__ inline void scores(Strip<4> (&sum)[2], const ScanCall& call, const Place& place, Keys<T> q,
-                              Keys<T> k, ChannelRoom<T>* room, float (*near)[run_rows]) {
+__device__ inline void scores(Strip<4> (&sum)[2], const ScanCall& call, const RowsView& queries, const Place& place,
+                              Keys<T> q, Keys<T> k, ChannelRoom<T>* room, float (*near)[run_rows]) {
   const int strip = this_warp(), last = call.both ? runs : strip + 1;
   sum[0].clear();
   sum[1].clear();
@@ -159,7 +159,7 @@ __device__ inline void scores(Strip<4> (&sum)[2], const ScanCall& call, const Pl
   for (int s = 0; s * slice<T> < call.key_size; ++s) {
     const Columns keys = slice_of<T>(call, s);
     __syncthreads();
-    load_keys(q, call, call.q, place, keys);
+    load_keys(q, call, queries, place, keys);
     load_keys(k, call, call.k, place, keys);
     if (room == nullptr) {
       __syncthreads();

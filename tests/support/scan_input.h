@@ -61,8 +61,9 @@ struct ScanInput {
   std::vector<double> q, k, v, dout, decay = {}, beta = {}, first_state = {}, dlast_state = {};
   std::vector<std::int32_t> bounds = {};
 
+  // stored: the type of operands of products.
   template <class A>
-  kernels::NaiveScanResult<A> naive() const {
+  kernels::NaiveScanResult<A> naive(Dtype stored) const {
     const auto given = [](const std::vector<double>& x) { return x.empty() ? nullptr : x.data(); };
     return kernels::NaiveScanner<A>({.form = shape.form,
                                      .batch = shape.batch,
@@ -81,7 +82,8 @@ struct ScanInput {
                                      .first_state = given(first_state),
                                      .begin = bounds.empty() ? nullptr : bounds.data(),
                                      .dout = dout.data(),
-                                     .dlast_state = given(dlast_state)})
+                                     .dlast_state = given(dlast_state)},
+                                    [stored](A x) { return static_cast<A>(rounded(static_cast<double>(x), stored)); })
         .run();
   }
 };
@@ -136,6 +138,13 @@ inline std::vector<double> drawn_beta(const ScanShape& s, Dtype exact) {
     if (s.extremes && i % 11 == 2) beta[i] = i % 2 == 0 ? 0 : 2;
   }
   return beta;
+}
+
+// What the sizes of summed products allow gradients of q, k and decays beside the rule: another order of sums in f32,
+// and, where it is normalised and they may cancel, roundings of the compute type.
+inline double scan_slack(const ScanShape& s, Dtype compute, double summand) {
+  const Dtype sums = compute == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+  return (s.normalised ? 8 * half_step_of(compute) : 2 * half_step_of(sums)) * summand;
 }
 
 // exact: the type of all but rows.

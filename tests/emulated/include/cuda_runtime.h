@@ -33,6 +33,9 @@ struct float4 {
 struct int4 {
   std::int32_t x, y, z, w;
 };
+struct uint2 {
+  std::uint32_t x, y;
+};
 struct uint4 {
   std::uint32_t x, y, z, w;
 };
