@@ -22,7 +22,8 @@ using Scores = Tile<T, rows>;
 struct Place {
   int unit, sequence, head, chunk, first, count;  // positions [first, first + count)
 
-  __device__ Place(const ScanCall& call, int of_unit, int of_chunk)
+  template <class Call>
+  __device__ Place(const Call& call, int of_unit, int of_chunk)
       : unit(of_unit),
         sequence(of_unit / call.heads),
         head(of_unit % call.heads),
@@ -30,7 +31,8 @@ struct Place {
         first(of_chunk * rows),
         count(min(rows, call.n - of_chunk * rows)) {}
   // Element (row, 0) of a tensor (batch, n, heads).
-  __device__ std::int64_t at(const ScanCall& call, int row) const {
+  template <class Call>
+  __device__ std::int64_t at(const Call& call, int row) const {
     return (static_cast<std::int64_t>(sequence) * call.n + first + row) * call.heads + head;
   }
   template <class T>

@@ -19,6 +19,8 @@ TEST_P(EmulatedScansOften, HeadsOfEverySizeAreAsExactAsTheRecurrence) {
   for (ScanShape s : scan_shapes()) {
     if (s.groups != s.states) continue;
     std::tie(s.key_size, s.value_size) = sizes[drawn++ % sizes.size()];
+    // In one channel all keys are the same, and the rounding of a chunk's equations grows as the recurrence's does not.
+    if (s.form == ScanForm::delta) s.key_size = std::max<std::int64_t>(s.key_size, 8);
     s.n = 290;
     expect_the_recurrence(s, GetParam());
   }
@@ -30,9 +32,9 @@ TEST_P(EmulatedScansOften, RaggedLengthsAreAsExactAsTheRecurrenceInEveryOrder) {
                       ScanShape{ScanForm::gated, ScanDecay::channel, false, false, false, true},
                       ScanShape{ScanForm::delta, ScanDecay::head, false, false, true, true},
                       ScanShape{ScanForm::delta, ScanDecay::channel, false, false, false, true}})
-    for (const std::int64_t n : {1, 2, 63, 128, 129, 256, 520}) {
-      s.n = n, s.key_size = 20, s.value_size = 17, s.batch = 2, s.heads = 2;
-      expect_the_recurrence(s, GetParam(), 3);
+    for (const std::int64_t n : {1, 63, 128, 129, 400}) {
+      s.n = n, s.key_size = 20, s.value_size = 17, s.batch = 1 + n % 2, s.heads = 2;
+      expect_the_recurrence(s, GetParam(), n == 129 ? 3 : 1);
     }
 }
 

@@ -7,7 +7,8 @@ if(NOT LONGSTRIDE_CUDA)
   file(GLOB emulated CONFIGURE_DEPENDS ${attention}/sm90/*.cpp ${attention}/sm90/*/*.cpp ${attention}/sm90/*/*.cu
     ${attention}/portable/*.cpp ${attention}/portable/*.cu ${distance}/gpu/*.cu ${distance}/sm90/*.cpp
     ${distance}/sm90/*.cu ${PROJECT_SOURCE_DIR}/kernels/scan/*.cu
-    ${PROJECT_SOURCE_DIR}/kernels/scan/*_cuda.cpp ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
+    ${PROJECT_SOURCE_DIR}/kernels/scan/*_cuda.cpp ${PROJECT_SOURCE_DIR}/kernels/features/*.cu
+    ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
   set(kernels ${PROJECT_SOURCE_DIR}/kernels)
   list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu ${attention}/bounds_from_keys.cu
     ${attention}/decode/decode_cuda.cu ${distance}/decode/distance_decode_cuda.cu
