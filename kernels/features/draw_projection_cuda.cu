@@ -57,8 +57,14 @@ __global__ __launch_bounds__(threads) void round_kernel(const DrawCall call) {
 
 void draw_projection(const DrawProjectionArgs& args, const Launch& launch) {
   const auto m = static_cast<int>(args.projection.size(1)), d = static_cast<int>(args.projection.size(2));
-  const DrawCall call{args.scratch.as<double>(), args.projection.as<float>(), args.projection.count(), m, d, args.seed,
-                      args.redraw,               domain_of(Purpose::projection, args.layer)};
+  const DrawCall call{args.scratch.as<double>(),
+                      args.projection.as<float>(),
+                      args.projection.count(),
+                      m,
+                      d,
+                      args.seed,
+                      args.redraw,
+                      domain_of(Purpose::projection, args.layer)};
   const Grid each{dim3(static_cast<unsigned>((call.count + threads - 1) / threads)), threads};
   run("draw projection", draw_kernel, each, launch, call);
   if (args.orthogonal)

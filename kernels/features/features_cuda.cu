@@ -45,8 +45,7 @@ struct FeatureRows {
     for (int c = 0; c < call.d; c += slice<T>) {
       const Columns columns = channels_of(call, c, slice<T>);
       __syncthreads();
-      if (first == 0 || call.d > slice<T>)
-        load_rows<T>(x, call.x, place, columns, call.d, call.aligned, nullptr);
+      if (first == 0 || call.d > slice<T>) load_rows<T>(x, call.x, place, columns, call.d, call.aligned, nullptr);
       weights.load(call, place, first, columns);
       __syncthreads();
       weights.add(sum, x, columns.padded);

@@ -79,8 +79,7 @@ __device__ inline void load_rows(Tile<T, C> tile, const RowsView& view, const Pl
       *reinterpret_cast<uint4*>(x) = *reinterpret_cast<const uint4*>(at);
     } else {
 #pragma unroll
-      for (int e = 0; e < word; ++e)
-        x[e] = row < place.count && column + e < there ? at[e] : from_float<From>(0);
+      for (int e = 0; e < word; ++e) x[e] = row < place.count && column + e < there ? at[e] : from_float<From>(0);
     }
     if (std::is_same_v<From, T> && factor == nullptr) {
       *reinterpret_cast<uint4*>(tile.at(row, column)) = *reinterpret_cast<const uint4*>(x);
@@ -97,15 +96,15 @@ __device__ inline void load_rows(Tile<T, C> tile, const RowsView& view, const Pl
 }
 
 template <class T>
-__device__ inline void load_keys(Keys<T> tile, const ScanCall& call, const RowsView& view,
-                                 const Place& place, const Columns& columns, const float* factor = nullptr) {
+__device__ inline void load_keys(Keys<T> tile, const ScanCall& call, const RowsView& view, const Place& place,
+                                 const Columns& columns, const float* factor = nullptr) {
   load_rows<T>(tile, view, place, columns, call.key_size, call.keys_aligned, factor);
 }
 
 // The values, and 1 in z's column. beta: null, or delta's b, and the values are f32.
 template <class T>
-__device__ inline void load_values(Values<T> tile, const ScanCall& call, const Place& place,
-                                   const Columns& columns, const float* beta = nullptr) {
+__device__ inline void load_values(Values<T> tile, const ScanCall& call, const Place& place, const Columns& columns,
+                                   const float* beta = nullptr) {
   if (beta != nullptr)
     return load_rows<float>(tile, call.v, place, columns, call.value_size, call.values_aligned, beta);
   load_rows<T>(tile, call.v, place, columns, call.value_size, call.values_aligned, nullptr);
@@ -117,8 +116,8 @@ __device__ inline void load_values(Values<T> tile, const ScanCall& call, const P
 // Gradients of the sums before the division: dout divided, and the denominator's in z's column. inverse: room for a
 // number per row, needed if the scan is normalised.
 template <class T>
-__device__ inline void load_gradients(Values<T> tile, const ScanCall& call, const Place& place,
-                                      const Columns& columns, float* inverse) {
+__device__ inline void load_gradients(Values<T> tile, const ScanCall& call, const Place& place, const Columns& columns,
+                                      float* inverse) {
   if (!call.normalised)
     return load_rows<T>(tile, call.dout, place, columns, call.value_size, call.values_aligned, nullptr);
   const int row = this_thread();
@@ -137,8 +136,8 @@ __device__ inline void load_gradients(Values<T> tile, const ScanCall& call, cons
 // Rows of a slice and columns of a group of a state, zeros beyond. f16 would overflow, so that a state's elements are
 // divided by a power of two there; returns it. `room` holds a number per warp.
 template <class T>
-__device__ inline float load_state(Values<T> tile, const ScanCall& call, const float* state,
-                                   const Columns& keys, const Columns& columns, float* room) {
+__device__ inline float load_state(Values<T> tile, const ScanCall& call, const float* state, const Columns& keys,
+                                   const Columns& columns, float* room) {
   const int padded = columns.padded;
   const auto at = [&](int i) {
     const int row = i / padded, column = i % padded;
@@ -161,8 +160,7 @@ __device__ inline float load_state(Values<T> tile, const ScanCall& call, const f
   }
   const float inverse = 1 / scale;
 #pragma unroll 4
-  for (int i = this_thread(); i < keys.padded * padded; i += threads)
-    tile.set(i / padded, i % padded, at(i) * inverse);
+  for (int i = this_thread(); i < keys.padded * padded; i += threads) tile.set(i / padded, i % padded, at(i) * inverse);
   return scale;
 }
 

@@ -24,8 +24,7 @@ __global__ __launch_bounds__(threads) void sums_kernel(const ScanCall call, cons
   const Place place(call, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.x));
   const Columns keys = slice_of<T>(call, static_cast<int>(blockIdx.z) / groups),
                 columns = group_of<T>(call, static_cast<int>(blockIdx.z) % groups);
-  float* const whole =
-      call.whole + (static_cast<std::int64_t>(place.unit) * call.chunks + place.chunk) * call.decays();
+  float* const whole = call.whole + (static_cast<std::int64_t>(place.unit) * call.chunks + place.chunk) * call.decays();
   const bool scaled = call.decay != nullptr || call.begin != nullptr, first = columns.first == 0;
   const float* factor = nullptr;
   if (scaled && !call.channels) {
@@ -47,8 +46,7 @@ __global__ __launch_bounds__(threads) void sums_kernel(const ScanCall call, cons
   if (row >= keys.padded || column >= columns.padded) return;
   Strip<blocks> sum;
   sum.clear();
-  add_product(sum, Across<Keys<T>>{left}, row, right, column, min(blocks, (columns.padded - column) / 16), 0,
-              rows);
+  add_product(sum, Across<Keys<T>>{left}, row, right, column, min(blocks, (columns.padded - column) / 16), 0, rows);
   float* const to = states + place.state(call);
   sum.each([&](int r, int c, float& x) {
     if (row + r < keys.count && column + c < columns.count)
@@ -116,8 +114,7 @@ void sum_chunks(const ScanCall& call, Sums what, bool to_end, float* states, con
       what, to_end, states);
 }
 
-void carry(const ScanCall& call, bool backwards, float* states, const float* first, float* last,
-           const Launch& launch) {
+void carry(const ScanCall& call, bool backwards, float* states, const float* first, float* last, const Launch& launch) {
   const int size = call.key_size * call.columns;
   run("scan carry", carry_kernel,
       {dim3(static_cast<unsigned>((size + threads - 1) / threads), static_cast<unsigned>(call.units)), threads}, launch,
@@ -129,7 +126,7 @@ void gradients_of_denominators(const ScanCall& call, float* dbelow, const Launch
   run("scan denominators", below_kernel<T>, {grid_of(call, 1), threads}, launch, call, dbelow);
 }
 
-#define LONGSTRIDE_SCAN_TYPE(T)                                                  \
+#define LONGSTRIDE_SCAN_TYPE(T)                                                    \
   template void sum_chunks<T>(const ScanCall&, Sums, bool, float*, const Launch&); \
   template void gradients_of_denominators<T>(const ScanCall&, float*, const Launch&);
 LONGSTRIDE_SCAN_TYPE(float)

@@ -7,12 +7,12 @@ namespace longstride::kernels::cuda::scanning {
 inline constexpr int run_rows = 16, runs = rows / run_rows;
 
 // Of a decay per head; all 1 without one.
-struct HeadDecays {
+struct alignas(16) HeadDecays {
   float a[rows];
-  float in[rows], out[rows];         // from the run's start through a row, and behind it to the run's end
+  float in[rows], out[rows];             // from the run's start through a row, and behind it to the run's end
   float from_start[rows], to_end[rows];  // the same of the chunk: W and E
-  float total[runs];                 // of a run
-  float between[runs][runs];         // of the runs between two
+  float total[runs];                     // of a run
+  float between[runs][runs];             // of the runs between two
   float whole;
 
   __device__ void set(const ScanCall& call, const Place& place) {
@@ -59,8 +59,8 @@ struct HeadDecays {
 // Scales a tile of rows by the products of each channel's decays from the chunk's start, or to its end. whole: null, or
 // where the products over the chunk are written.
 template <class T>
-__device__ inline void scale_channels(Keys<T> tile, const ScanCall& call, const Place& place,
-                                      const Columns& columns, bool to_end, float* whole) {
+__device__ inline void scale_channels(Keys<T> tile, const ScanCall& call, const Place& place, const Columns& columns,
+                                      bool to_end, float* whole) {
   const int c = this_thread();
   if (c >= columns.count) return;
   float product = 1;

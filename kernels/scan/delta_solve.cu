@@ -31,15 +31,15 @@ struct Solver {
   const Keys<T> q{reinterpret_cast<T*>(memory + Memory::q)}, k{reinterpret_cast<T*>(memory + Memory::k)};
   const Values<T> right{reinterpret_cast<T*>(memory + Memory::right)};
   const Scores<T> scores_tile{reinterpret_cast<T*>(memory + Memory::scores)};
-  const Runs own = reinterpret_cast<Runs>(memory + Memory::own), inverse = reinterpret_cast<Runs>(memory + Memory::inverse),
+  const Runs own = reinterpret_cast<Runs>(memory + Memory::own),
+             inverse = reinterpret_cast<Runs>(memory + Memory::inverse),
              near = reinterpret_cast<Runs>(memory + Memory::near);
   float* const beta = reinterpret_cast<float*>(memory + Memory::beta);
   float* const sums = reinterpret_cast<float*>(memory + Memory::sums) + this_warp() * run_rows * (run_rows + 1);
 
   template <class E>
   __device__ E* rows_of_chunk(E* data, int width) const {
-    return data +
-           (static_cast<std::int64_t>(place.unit) * call.chunks + place.chunk) * rows * width;
+    return data + (static_cast<std::int64_t>(place.unit) * call.chunks + place.chunk) * rows * width;
   }
 
   // N with b of its columns, or backward of its rows.
@@ -77,10 +77,11 @@ struct Solver {
         add_product(sum, Across<Scores<T>>{scores_tile}, row, right, column, 1, row + run_rows, rows);
       else
         add_product(sum, scores_tile, row, right, column, 1, 0, row);
-      const auto at = [&](int r, int c) { return exact + static_cast<std::int64_t>(row + r) * pass.value_width + column + c; };
+      const auto at = [&](int r, int c) {
+        return exact + static_cast<std::int64_t>(row + r) * pass.value_width + column + c;
+      };
       sum.each([&](int r, int c, float& x) {
-        sums[r * (run_rows + 1) + c] =
-            (exact != nullptr && pass.backward ? *at(r, c) : right(row + r, column + c)) - x;
+        sums[r * (run_rows + 1) + c] = (exact != nullptr && pass.backward ? *at(r, c) : right(row + r, column + c)) - x;
       });
       __syncwarp();
       sum.each([&](int r, int c, float&) {
@@ -218,7 +219,7 @@ void delta_rows(const ScanCall& call, const Launch& launch) {
   run("scan delta rows", rows_kernel<T>, {grid_of(call), threads}, launch, call);
 }
 
-#define LONGSTRIDE_SCAN_TYPE(T)                                                  \
+#define LONGSTRIDE_SCAN_TYPE(T)                                                    \
   template void solve_chunks<T>(const ScanCall&, const DeltaPass&, const Launch&); \
   template void delta_rows<T>(const ScanCall&, const Launch&);
 LONGSTRIDE_SCAN_TYPE(float)

@@ -14,8 +14,8 @@ using Few = Tile<T, columns>;
 
 template <class T>
 struct StatesMemory {
-  std::size_t second = tile_bytes<T, slice<T>>(rows), y = 2 * second, beta = y + tile_bytes<T, columns>(rows),
-              state, rounded, bytes;
+  std::size_t second = tile_bytes<T, slice<T>>(rows), y = 2 * second, beta = y + tile_bytes<T, columns>(rows), state,
+              rounded, bytes;
 
   __host__ __device__ explicit StatesMemory(int key_width)
       : state(beta + sizeof(float) * rows),
@@ -100,8 +100,7 @@ struct DeltaStates {
       const float before = *now, whole = call.whole[chunk_at(chunk) * call.decays() + (call.channels ? channel : 0)];
       float next = whole * before + (pass.backward ? -x : x);
       if (first_column + c < call.columns) {
-        float* const there =
-            states + (chunk_at(chunk) * call.key_size + channel) * call.columns + first_column + c;
+        float* const there = states + (chunk_at(chunk) * call.key_size + channel) * call.columns + first_column + c;
         if (pass.backward) next += *there;
         *there = before;
       }
@@ -124,7 +123,7 @@ struct DeltaStates {
       const int chunk = chunk_of(begin + i / steps), step = i % steps, next = i + 1;
       if (next < count * steps) copy(chunk_of(begin + next / steps), next % steps, tiles[next % 2]);
       if (step == 0) load_beta(beta, call, Place(call, unit, chunk));
-      next < count * steps ? copies_wait<1>() : copies_wait<0>();
+      next < count* steps ? copies_wait<1>() : copies_wait<0>();
       __syncthreads();
       if (step < slices) {
         add_product(sum, tiles[i % 2], this_warp() * 16, Few<T>{rounded.at(step * slice<T>, 0)}, 0, 1, 0,
@@ -165,7 +164,7 @@ void delta_states(const ScanCall& call, const DeltaPass& pass, bool known, float
   run("scan delta states", states_kernel<T>, {grid, threads, bytes}, launch, call, pass, known, states, first, last);
 }
 
-#define LONGSTRIDE_SCAN_TYPE(T)                                                                                     \
+#define LONGSTRIDE_SCAN_TYPE(T) \
   template void delta_states<T>(const ScanCall&, const DeltaPass&, bool, float*, const float*, float*, const Launch&);
 LONGSTRIDE_SCAN_TYPE(float)
 LONGSTRIDE_SCAN_TYPE(__nv_bfloat16)

@@ -2,6 +2,7 @@
 //   d log a_t = <S, decay G> + sum over rows i from t on of (q_i dq_i - k_i dk_i) + sum over rows j before t of x_j
 // where S is before the chunk, G behind it, decay over it, dk the part from within the chunk and x_j = k_j . E_j G v_j.
 #pragma once
+#include "kernels/base/cuda_launch.cuh"
 #include "kernels/scan/scores.cuh"
 
 namespace longstride::kernels::cuda::scanning {
@@ -10,12 +11,12 @@ template <class T, bool Channels>
 struct GradientsMemory {
   static constexpr std::size_t keys = tile_bytes<T, slice<T>>(rows), values = tile_bytes<T, widest_group<T>>(rows);
   static constexpr std::size_t q = 0, k = keys, v = 0,  // values at first, then queries and keys
-      y = std::max(2 * keys, values), state = y + values,
-                               scores = state + tile_bytes<T, widest_group<T>>(slice<T>),
+      y = std::max(2 * keys, values), state = y + values, scores = state + tile_bytes<T, widest_group<T>>(slice<T>),
                                dots = scores + tile_bytes<T, rows>(rows),
                                room = dots + sizeof(float) * (4 * rows + warps),
                                bytes = room + (Channels ? sizeof(ChannelRoom<T>) : sizeof(HeadDecays)),
                                with_delta = bytes + tile_bytes<T, rows>(rows);
+  static_assert(y % 16 == 0 && state % 16 == 0 && scores % 16 == 0 && room % 16 == 0 && bytes % 16 == 0);
   static_assert(values >= sizeof(float) * rows * run_rows && values >= keys);
   static_assert(scores - y >= sizeof(float) * rows * slice<T> && with_delta <= 227 * 1024);
 };
@@ -40,9 +41,9 @@ struct Gradients {
       errors{reinterpret_cast<T*>(memory + Memory::bytes)};  // of delta: as queries, k read what e is the gradient of
   float* const numbers = reinterpret_cast<float*>(memory + Memory::dots);
   float *const inverse = numbers,  // of denominators, or delta's b
-      *const through = numbers + rows, *const from_keys = numbers + 2 * rows,
-               *const own = numbers + 3 * rows, *const small = numbers + 4 * rows;
-  float *const channel_numbers = reinterpret_cast<float*>(memory + Memory::y);  // (rows, slice)
+      *const through = numbers + rows, *const from_keys = numbers + 2 * rows, *const own = numbers + 3 * rows,
+               *const small = numbers + 4 * rows;
+  float* const channel_numbers = reinterpret_cast<float*>(memory + Memory::y);  // (rows, slice)
 
   __device__ Gradients(const ScanCall& of_call, const Place& at)
       : call(of_call), place(at), delta(of_call.e.data != nullptr) {}
@@ -85,7 +86,7 @@ struct Gradients {
       Strip<group_blocks<T>> dv;
       dv.clear();
       add_states(dv, columns, true);
-      if (call.both) add_states(dv, columns, false);
+      if (!Channels && call.both) add_states(dv, columns, false);
       load_gradients(y, call, place, columns, inverse);
       __syncthreads();
       add_product(dv, Across<Scores<T>>{scores_tile}, row, y, 0, columns.padded / 16, first_query(), rows);
@@ -172,6 +173,7 @@ struct Gradients {
       __syncthreads();
       KeyStrip far;
       far.clear();
+#pragma unroll 1
       for (int i = 0; i < runs; ++i) {
         const int other = as_keys ? runs - 1 - i : i, first = other * run_rows;
         if (as_keys ? other <= this_warp() : other >= this_warp()) break;
@@ -185,16 +187,19 @@ struct Gradients {
         const int at = row + r;
         x *= as_keys ? room.decays.out(at, c) : room.decays.in(at, c);
         float product = 1;
-        if (as_keys)
+        if (as_keys) {
+#pragma unroll 1
           for (int i = at + 1; i < row + run_rows; ++i) {
             product *= room.decays.a[i][c];
             x += of_scores(i, at) * others(i, c) * product;
           }
-        else
+        } else {
+#pragma unroll 1
           for (int j = at - 1; j >= row; --j) {
             product *= room.decays.a[j + 1][c];
             x += of_scores(at, j) * others(j, c) * product;
           }
+        }
       });
       add(sum, far);
     }
@@ -242,7 +247,7 @@ struct Gradients {
     Dots dots, of_keys;
     KeyStrip d, part;
     set_rows_by_states(d, Rows::dout, call.states.before, keys, false);
-    if (call.both) {
+    if (!Channels && call.both) {
       set_rows_by_states(part, Rows::dout, call.states.behind, keys, true);
       add(d, part);
     }
@@ -264,7 +269,7 @@ struct Gradients {
     set_rows_by_states(part, Rows::values, call.gradients.behind, keys, true);
     if (decays_too) add_dots(of_keys, part, k, keys, 1);
     add(d, part);
-    if (call.both) {
+    if (!Channels && call.both) {
       set_rows_by_states(part, Rows::values, call.gradients.before, keys, false);
       add(d, part);
     }
@@ -344,10 +349,28 @@ struct Gradients {
     }
     set_score_gradients(false);
     if (delta) set_score_gradients(true);
+#pragma unroll 1
     for (int s = 0; s * slice<T> < call.key_size; ++s) write_slice(s);
     if constexpr (!Channels)
       if (call.ddecay != nullptr) write_ddecay();
   }
 };
 
+namespace {
+
+template <class T, bool Channels>
+__global__ __launch_bounds__(threads, Channels || sizeof(T) == 4 ? 1 : 2) void gradients_kernel(const ScanCall call) {
+  Gradients<T, Channels>(call, Place(call, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.x))).run_all();
+}
+
+template <class T, bool Channels>
+void launch_gradients(const ScanCall& call, const Launch& launch) {
+  using Memory = GradientsMemory<T, Channels>;
+  const std::size_t bytes = call.e.data != nullptr ? Memory::with_delta : Memory::bytes;
+  allow_shared(gradients_kernel<T, Channels>, bytes);
+  run("scan gradients", gradients_kernel<T, Channels>,
+      {dim3(static_cast<unsigned>(call.chunks), static_cast<unsigned>(call.units)), threads, bytes}, launch, call);
+}
+
+}  // namespace
 }  // namespace longstride::kernels::cuda::scanning

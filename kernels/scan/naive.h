@@ -22,8 +22,8 @@ struct NaiveScan {
   std::int64_t columns() const { return value_size + (normalised ? 1 : 0); }
 };
 
-// `summand` is the largest product that a gradient of q, k or a decay is summed from: where it is normalised they may cancel, as
-// they do in a group of one position, and rounding makes errors of their size.
+// `summand` is the largest product that a gradient of q, k or a decay is summed from: where it is normalised they may
+// cancel, as they do in a group of one position, and rounding makes errors of their size.
 template <class A>
 struct NaiveScanResult {
   A summand = 0;

@@ -9,7 +9,8 @@ template <class T, bool Channels>
 struct OutputsMemory {
   static constexpr std::size_t q = 0, k = tile_bytes<T, slice<T>>(rows), v = k,  // keys are used before values
       state = v + tile_bytes<T, widest_group<T>>(rows), scores = state + tile_bytes<T, widest_group<T>>(slice<T>),
-                               below = scores + tile_bytes<T, rows>(rows), room = below + sizeof(float) * (rows + warps),
+                               below = scores + tile_bytes<T, rows>(rows),
+                               room = below + sizeof(float) * (rows + warps),
                                near = room + (Channels ? sizeof(ChannelRoom<T>) : sizeof(HeadDecays)),
                                bytes = near + (Channels ? sizeof(float) * rows * run_rows : 0);
 };
@@ -32,7 +33,8 @@ struct Outputs {
   __device__ void set_scores() {
     if constexpr (!Channels) decays.set(call, place);
     Strip<4> sum[2];
-    scores<T>(sum, call, call.q, place, q, k, Channels ? &room : nullptr, reinterpret_cast<float(*)[run_rows]>(memory + Memory::near));
+    scores<T>(sum, call, call.q, place, q, k, Channels ? &room : nullptr,
+              reinterpret_cast<float(*)[run_rows]>(memory + Memory::near));
     each_score(call, sum, [&](int query, int key, float x) {
       scores_tile.set(query, key, Channels ? x : x * seen(call, decays, query, key));
     });
@@ -45,8 +47,9 @@ struct Outputs {
       __syncthreads();
       const float* factor = Channels || !scaled ? nullptr : behind ? decays.to_end : decays.from_start;
       load_keys(q, call, call.q, place, keys, factor);
-      const float scale = load_state(state, call, (behind ? call.states.behind : call.states.before) + place.state(call),
-                                     keys, columns, below + rows);
+      const float scale =
+          load_state(state, call, (behind ? call.states.behind : call.states.before) + place.state(call), keys, columns,
+                     below + rows);
       __syncthreads();
       if constexpr (Channels) {
         scale_channels(q, call, place, keys, false, nullptr);
@@ -90,7 +93,7 @@ struct Outputs {
 };
 
 template <class T, bool Channels>
-__global__ __launch_bounds__(threads) void outputs_kernel(const ScanCall call) {
+__global__ __launch_bounds__(threads, Channels || sizeof(T) == 4 ? 1 : 2) void outputs_kernel(const ScanCall call) {
   Outputs<T, Channels>(call, Place(call, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.x))).run();
 }
 

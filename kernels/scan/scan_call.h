@@ -1,15 +1,15 @@
 // The scan on a GPU: what its kernels are told, passed by value.
 //
-// A chunk of scan_chunk positions is one block's work. With W_t the product of the decays from the chunk's start through
-// position t, E_t that of those behind t to its end, and D_ij that of those behind j through i:
+// A chunk of scan_chunk positions is one block's work. With W_t the product of the decays from the chunk's start
+// through position t, E_t that of those behind t to its end, and D_ij that of those behind j through i:
 //   sums       X = (E K)^T V for every chunk, and its whole decay
 //   carry      S = decay S + X over the chunks, in f32; S before every chunk stays where X was
 //   outputs    O = W Q S + (Q K^T . D) V
 //   gradients  the same backward: X' = (W Q)^T dO, carried from the last chunk to the first, and with G behind a chunk
 //              dV = E K G + (Q K^T . D)^T dO;  dQ = W dO S^T + dA K,  dK = E V G^T + dA^T Q,  dA = dO V^T . D
 // No decay is divided by and no sum of logarithms subtracted: D comes from products of at most 16 decays, to the end of
-// j's run of 16 positions, of the whole runs between, and from the start of i's. So where a decay is 0, as where a group
-// begins, all that would cross is exactly 0. In both directions a position reads S before and behind its chunk.
+// j's run of 16 positions, of the whole runs between, and from the start of i's. So where a decay is 0, as where a
+// group begins, all that would cross is exactly 0. In both directions a position reads S before and behind its chunk.
 #pragma once
 #include <cstdint>
 
@@ -63,9 +63,9 @@ enum class Sums : std::uint8_t { keys_and_values, queries_and_gradients };
 // solved for every chunk by itself with rights W K, or E K, so that the states need two products a chunk.
 struct DeltaPass {
   bool backward = false;
-  float* fixed = nullptr;                   // chunks of rows: V or (Q K^T . D)^T dO, solved; then Y
-  void *moved = nullptr, *added = nullptr;  // forward W K, backward E K, solved; and the other, as it is; as q
-  std::int32_t key_width = 0, value_width = 0;                 // of these rows: whole words of 16 elements
+  float* fixed = nullptr;                       // chunks of rows: V or (Q K^T . D)^T dO, solved; then Y
+  void *moved = nullptr, *added = nullptr;      // forward W K, backward E K, solved; and the other, as it is; as q
+  std::int32_t key_width = 0, value_width = 0;  // of these rows: whole words of 16 elements
 };
 
 // Launches; T is __nv_bfloat16, __half or float.
@@ -80,6 +80,8 @@ template <class T>
 void gradients_of_denominators(const ScanCall&, float* dbelow, const Launch&);
 template <class T>
 void gradients(const ScanCall&, const Launch&);
+template <class T>
+void gradients_of_channels(const ScanCall&, const Launch&);
 
 // Solves every chunk.
 template <class T>

@@ -6,7 +6,6 @@
 
 namespace longstride::kernels::cuda::scanning {
 
-
 // Of a decay per channel: a slice's decays, and each run's products.
 template <class T>
 struct ChannelDecays {
@@ -28,21 +27,25 @@ struct ChannelDecays {
   // The products of a row's run through it, and behind it.
   __device__ float in(int row, int c) const {
     float product = 1;
+#pragma unroll 1
     for (int j = row / run_rows * run_rows; j <= row; ++j) product *= a[j][c];
     return product;
   }
   __device__ float out(int row, int c) const {
     float product = 1;
+#pragma unroll 1
     for (int j = row + 1; j < (row / run_rows + 1) * run_rows; ++j) product *= a[j][c];
     return product;
   }
   __device__ float from_start(int row, int c) const {
     float product = in(row, c);
+#pragma unroll 1
     for (int b = 0; b < row / run_rows; ++b) product *= total[b][c];
     return product;
   }
   __device__ float to_end(int row, int c) const {
     float product = out(row, c);
+#pragma unroll 1
     for (int b = row / run_rows + 1; b < runs; ++b) product *= total[b][c];
     return product;
   }
@@ -63,8 +66,7 @@ struct ChannelDecays {
 
 // Each warp's own pairs, of its run: near[i][j] += sum over the slice's channels.
 template <class T>
-__device__ inline void add_near(float (*near)[run_rows], Keys<T> q, Keys<T> k,
-                                const ChannelDecays<T>& decays) {
+__device__ inline void add_near(float (*near)[run_rows], Keys<T> q, Keys<T> k, const ChannelDecays<T>& decays) {
   const int first = this_warp() * run_rows, i = this_lane() % run_rows, half = this_lane() / run_rows;
   float sum[run_rows];
 #pragma unroll
@@ -99,8 +101,8 @@ __device__ inline void scale_left(std::uint32_t (&a)[4], const float* factor) {
 
 // Adds the pairs of the warp's run with earlier ones: q from its run's start, k to its run's end.
 template <class T>
-__device__ inline void add_far(Strip<4> (&sum)[2], Keys<T> q, Keys<T> k,
-                               const ChannelDecays<T>& decays, float* factor) {
+__device__ inline void add_far(Strip<4> (&sum)[2], Keys<T> q, Keys<T> k, const ChannelDecays<T>& decays,
+                               float* factor) {
   const int late = this_warp(), row = late * run_rows;
   for (int c = this_lane(); c < slice<T>; c += warp_threads) factor[c] = 1;
   __syncwarp();
@@ -140,14 +142,14 @@ __device__ inline void add_far(Strip<4> (&sum)[2], Keys<T> q, Keys<T> k,
 
 // Shared memory for a decay per channel, beside the tiles.
 template <class T>
-struct ChannelRoom {
+struct alignas(16) ChannelRoom {
   ChannelDecays<T> decays;
   float factor[warps][slice<T>];
 };
 
-// The scores of the warp's 16 rows, [half] 64 columns each, of which those of later runs are not computed unless in both
-// directions. With a decay per channel complete, with D; else without. Tiles q and k are used
-// up; near: room for 16 numbers per row.
+// The scores of the warp's 16 rows, [half] 64 columns each, of which those of later runs are not computed unless in
+// both directions. With a decay per channel complete, with D; else without. Tiles q and k are used up; near: room for
+// 16 numbers per row.
 template <class T>
 __device__ inline void scores(Strip<4> (&sum)[2], const ScanCall& call, const RowsView& queries, const Place& place,
                               Keys<T> q, Keys<T> k, ChannelRoom<T>* room, float (*near)[run_rows]) {

@@ -66,8 +66,7 @@ struct Strip {
 #pragma unroll
       for (int h = 0; h < 2; ++h)
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          f(lane / 4 + e / 2 * 8, 16 * b + 8 * h + lane % 4 * 2 + e % 2, d[b][h][e]);
+        for (int e = 0; e < 4; ++e) f(lane / 4 + e / 2 * 8, 16 * b + 8 * h + lane % 4 * 2 + e % 2, d[b][h][e]);
   }
   // f(row, even column, that element, the next).
   template <class F>

@@ -32,9 +32,9 @@ class EmulatedScan {
     forward_.decay = backward_.decay = given(in_.decay, shape.decays());
     forward_.beta = backward_.beta = given(in_.beta, shape.rows());
     if (shape.groups)
-      forward_.begin = backward_.begin = tensor({in_.bounds.begin(), in_.bounds.end()}, {shape.batch, 1, shape.n}, Dtype::i32);
-    if (shape.normalised)
-      forward_.denominator = backward_.denominator = result({shape.batch, shape.heads, shape.n});
+      forward_.begin = backward_.begin =
+          tensor({in_.bounds.begin(), in_.bounds.end()}, {shape.batch, 1, shape.n}, Dtype::i32);
+    if (shape.normalised) forward_.denominator = backward_.denominator = result({shape.batch, shape.heads, shape.n});
     if (forward_.decay.given()) backward_.ddecay = result(shape.decays());
     if (forward_.beta.given()) backward_.dbeta = result(shape.rows());
     if (shape.both) return;
@@ -110,7 +110,8 @@ class EmulatedScan {
   }
   static std::byte* row_of(const Tensor& x, std::size_t r) {
     const auto n = at(x.size(1)), heads = at(x.size(2));
-    const std::size_t element = r / heads / n * at(x.stride(0)) + r / heads % n * at(x.stride(1)) + r % heads * at(x.stride(2));
+    const std::size_t element =
+        r / heads / n * at(x.stride(0)) + r / heads % n * at(x.stride(1)) + r % heads * at(x.stride(2));
     return x.as<std::byte>() + element * kernels::bytes_of(x.dtype());
   }
   static bool dense(const Tensor& x) { return x.contiguous(); }
@@ -126,9 +127,9 @@ class EmulatedScan {
   }
   std::vector<Tensor> results() const {
     std::vector<Tensor> all;
-    for (const Tensor* x : {&forward_.o, &forward_.denominator, &forward_.chunk_states, &forward_.last_state,
-                            &backward_.dq, &backward_.dk, &backward_.dv, &backward_.ddecay, &backward_.dbeta,
-                            &backward_.dfirst_state})
+    for (const Tensor* x :
+         {&forward_.o, &forward_.denominator, &forward_.chunk_states, &forward_.last_state, &backward_.dq,
+          &backward_.dk, &backward_.dv, &backward_.ddecay, &backward_.dbeta, &backward_.dfirst_state})
       if (x->given()) all.push_back(*x);
     return all;
   }

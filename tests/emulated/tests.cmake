@@ -1,5 +1,5 @@
-# Attention's kernels for Hopper and for other GPUs, with and without a distance term, decoding, products by panels, and
-# the embedding's, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
+# Attention's kernels for Hopper and for other GPUs, with and without a distance term, decoding, products by panels, the
+# scan's, features', and the embedding's, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
 # Not next to the real ones, which define the same functions.
 if(NOT LONGSTRIDE_CUDA)
   set(attention ${PROJECT_SOURCE_DIR}/kernels/attention)
@@ -33,7 +33,7 @@ if(NOT LONGSTRIDE_CUDA)
     target_compile_options(emulated_kernels PRIVATE -O1 $<$<CXX_COMPILER_ID:GNU>:-fexpensive-optimizations>)
   endif()
   longstride_tests(emulated LINK emulated_kernels LEAVE_OUT /machine/
-    SLOW Shapes/EmulatedPanels.*/500_x_* Shapes/EmulatedPanels.*/800_x_* Shapes/EmulatedPanels.*/1100_x_*
+    SLOW In/EmulatedFeaturesOften.* Shapes/EmulatedPanels.*/500_x_* Shapes/EmulatedPanels.*/800_x_* Shapes/EmulatedPanels.*/1100_x_*
     Cases/EmulatedDistanceKernels.*memories* Cases/EmulatedDistanceKernels.*/heads_of_*
     Cases/EmulatedDistanceKernels.*of_heads_of_64 Cases/EmulatedDistanceKernels.*/dilated_heads_of_64)
   foreach(target test_emulated test_emulated_slow)
