@@ -63,35 +63,50 @@ __device__ inline Columns group_of(const ScanCall& call, int number) {
   return {number * group<T>, number + 1 < groups_of<T>(call.columns) ? group<T> : call.columns - number * group<T>};
 }
 
+// 16 bytes of From as elements of T, times a factor.
+template <class From, class T>
+__device__ inline void store_scaled(T* to, const uint4& word, float factor) {
+  const std::uint32_t x[4] = {word.x, word.y, word.z, word.w};
+  if constexpr (sizeof(From) == 2) {
+    std::uint32_t y[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = unpack<From>(x[i]);
+      y[i] = pack<T>(pair.x * factor, pair.y * factor);
+    }
+    *reinterpret_cast<uint4*>(to) = make_uint4(y[0], y[1], y[2], y[3]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[i] = from_float<T>(__uint_as_float(x[i]) * factor);
+  }
+}
+
 // Rows of From to a tile: zeros beyond the chunk's rows and the view's `size` columns. factor: null, or one per row.
 template <class From, class T, int C>
 __device__ inline void load_rows(Tile<T, C> tile, const RowsView& view, const Place& place, const Columns& columns,
                                  int size, bool aligned, const float* factor) {
   constexpr int word = 16 / static_cast<int>(sizeof(From));
   const From* from = place.rows_of<const From>(view) + columns.first;
-  const int words = columns.padded / word, there = min(columns.count, size - columns.first);
+  const int there = min(columns.count, size - columns.first);
+  if (!aligned) {
+#pragma unroll 1
+    for (int i = this_thread(); i < rows * columns.padded; i += threads) {
+      const int row = i / columns.padded, c = i % columns.padded;
+      const float x = row < place.count && c < there ? to_float(from[row * view.row + c]) : 0.0f;
+      tile.set(row, c, factor != nullptr ? x * factor[row] : x);
+    }
+    return;
+  }
+  const int words = columns.padded / word;
 #pragma unroll 4
   for (int i = this_thread(); i < rows * words; i += threads) {
     const int row = i / words, column = i % words * word;
-    alignas(16) From x[word];
-    const From* at = from + row * view.row + column;
-    if (aligned && row < place.count && column < there) {
-      *reinterpret_cast<uint4*>(x) = *reinterpret_cast<const uint4*>(at);
-    } else {
-#pragma unroll
-      for (int e = 0; e < word; ++e) x[e] = row < place.count && column + e < there ? at[e] : from_float<From>(0);
-    }
-    if (std::is_same_v<From, T> && factor == nullptr) {
-      *reinterpret_cast<uint4*>(tile.at(row, column)) = *reinterpret_cast<const uint4*>(x);
-      continue;
-    }
-    alignas(16) T y[word];
-#pragma unroll
-    for (int e = 0; e < word; ++e) y[e] = from_float<T>(to_float(x[e]) * (factor != nullptr ? factor[row] : 1.0f));
-    if constexpr (sizeof(T) == sizeof(From))
-      *reinterpret_cast<uint4*>(tile.at(row, column)) = *reinterpret_cast<const uint4*>(y);
+    uint4 x = make_uint4(0, 0, 0, 0);
+    if (row < place.count && column < there) x = *reinterpret_cast<const uint4*>(from + row * view.row + column);
+    if (std::is_same_v<From, T> && factor == nullptr)
+      *reinterpret_cast<uint4*>(tile.at(row, column)) = x;
     else
-      *reinterpret_cast<uint2*>(tile.at(row, column)) = *reinterpret_cast<const uint2*>(y);
+      store_scaled<From>(tile.at(row, column), x, factor != nullptr ? factor[row] : 1.0f);
   }
 }
 

@@ -42,11 +42,16 @@ struct Solver {
     return data + (static_cast<std::int64_t>(place.unit) * call.chunks + place.chunk) * rows * width;
   }
 
+  template <class F>
+  __device__ void each_score_of(const RowsView& queries, F&& f) {
+    if constexpr (Channels)
+      each_channel_score(call, queries, place, q, k, room, near, f);
+    else
+      each_head_score(call, queries, place, q, k, f);
+  }
   // N with b of its columns, or backward of its rows.
   __device__ void set_equations() {
-    Strip<4> sum[2];
-    scores<T>(sum, call, call.k, place, q, k, Channels ? &room : nullptr, near);
-    each_score(call, sum, [&](int late, int early, float x) {
+    each_score_of(call.k, [&](int late, int early, float x) {
       if constexpr (!Channels)
         if (early < late) x *= decays.of(late, early);
       x = early < late ? x * beta[pass.backward ? late : early] : 0.0f;
@@ -104,9 +109,7 @@ struct Solver {
 
   // (Q K^T . D)^T dO where the solutions will be.
   __device__ void set_gradients() {
-    Strip<4> sum[2];
-    scores<T>(sum, call, call.q, place, q, k, Channels ? &room : nullptr, near);
-    each_score(call, sum, [&](int query, int key, float x) {
+    each_score_of(call.q, [&](int query, int key, float x) {
       scores_tile.set(query, key, Channels ? x : x * seen(call, decays, query, key));
     });
     float* const to = rows_of_chunk(pass.fixed, pass.value_width);

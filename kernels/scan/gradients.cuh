@@ -55,13 +55,15 @@ struct Gradients {
 
   // ---- v ----
   __device__ void set_scores() {
-    if constexpr (!Channels) decays.set(call, place);
-    Strip<4> sum[2];
-    scores<T>(sum, call, call.q, place, q, k, Channels ? &room : nullptr,
-              reinterpret_cast<float(*)[run_rows]>(memory + Memory::y));
-    each_score(call, sum, [&](int query, int key, float x) {
-      scores_tile.set(query, key, Channels ? x : x * seen(call, decays, query, key));
-    });
+    if constexpr (Channels) {
+      each_channel_score(call, call.q, place, q, k, room, reinterpret_cast<float(*)[run_rows]>(memory + Memory::y),
+                         [&](int query, int key, float x) { scores_tile.set(query, key, x); });
+    } else {
+      decays.set(call, place);
+      each_head_score(call, call.q, place, q, k, [&](int query, int key, float x) {
+        scores_tile.set(query, key, x * seen(call, decays, query, key));
+      });
+    }
   }
   __device__ void add_states(Strip<group_blocks<T>>& dv, const Columns& columns, bool behind) {
     for (int s = 0; s * slice<T> < call.key_size; ++s) {
@@ -101,28 +103,30 @@ struct Gradients {
   // dA = dO V^T, or -e u^T of earlier keys only. A position's own is kept apart: what it adds to dq and dk would cancel
   // in the sums for the decays, but not to the last bit.
   __device__ void set_score_gradients(bool of_errors) {
-    const int last = call.both ? runs : this_warp() + 1;
-    Strip<4> sum[2];
-    sum[0].clear();
-    sum[1].clear();
-    for (int g = 0; g < groups(); ++g) {
-      const Columns columns = group_of<T>(call, g);
-      __syncthreads();
-      of_errors ? load_e(columns) : load_gradients(y, call, place, columns, inverse);
-      load_values(v, call, place, columns, delta ? inverse : nullptr);
-      __syncthreads();
-      add_product(sum[0], y, row, Across<Values<T>>{v}, 0, min(4, last), 0, columns.padded);
-      add_product(sum[1], y, row, Across<Values<T>>{v}, 64, max(0, last - 4), 0, columns.padded);
+    const Scores<T> to = of_errors ? errors : scores_tile;
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      Strip<4> sum;
+      sum.clear();
+      for (int g = 0; g < groups(); ++g) {
+        const Columns columns = group_of<T>(call, g);
+        if (half == 0 || groups() > 1) {
+          __syncthreads();
+          of_errors ? load_e(columns) : load_gradients(y, call, place, columns, inverse);
+          load_values(v, call, place, columns, delta ? inverse : nullptr);
+          __syncthreads();
+        }
+        add_product(sum, y, row, Across<Values<T>>{v}, 64 * half, runs_seen(call, half), 0, columns.padded);
+      }
+      each_score(sum, call, half, [&](int query, int key, float x) {
+        const bool sees = key < query || (key != query && call.both);
+        if (key == query && !of_errors) own[query] = x;
+        if constexpr (!Channels)
+          if (sees) x *= seen(call, decays, query, key);
+        to.set(query, key, !sees ? 0.0f : of_errors ? -x : x);
+      });
     }
     __syncthreads();
-    const Scores<T> to = of_errors ? errors : scores_tile;
-    each_score(call, sum, [&](int query, int key, float x) {
-      const bool sees = key < query || (key != query && call.both);
-      if (key == query && !of_errors) own[query] = x;
-      if constexpr (!Channels)
-        if (sees) x *= seen(call, decays, query, key);
-      to.set(query, key, !sees ? 0.0f : of_errors ? -x : x);
-    });
   }
 
   // ---- q and k ----
@@ -217,7 +221,8 @@ struct Gradients {
   };
   __device__ void add_dots(Dots& dots, KeyStrip& x, const Keys<T>& tile, const Columns& keys, float sign) {
 #pragma unroll
-    for (int b = 0; b < key_blocks; ++b)
+    for (int b = 0; b < key_blocks; ++b) {
+      read_later();
 #pragma unroll
       for (int h = 0; h < 2; ++h)
 #pragma unroll
@@ -227,6 +232,7 @@ struct Gradients {
             dots.sum[Channels ? 8 * b + 4 * h + e : e / 2] +=
                 sign * x.d[b][h][e] * tile(row + this_lane() / 4 + e / 2 * 8, c);
         }
+    }
   }
   __device__ void add_to_rows(float* numbers_of_rows, const Dots& dots) {
 #pragma unroll

@@ -31,13 +31,15 @@ struct Outputs {
   __device__ Outputs(const ScanCall& of_call, const Place& at) : call(of_call), place(at) {}
 
   __device__ void set_scores() {
-    if constexpr (!Channels) decays.set(call, place);
-    Strip<4> sum[2];
-    scores<T>(sum, call, call.q, place, q, k, Channels ? &room : nullptr,
-              reinterpret_cast<float(*)[run_rows]>(memory + Memory::near));
-    each_score(call, sum, [&](int query, int key, float x) {
-      scores_tile.set(query, key, Channels ? x : x * seen(call, decays, query, key));
-    });
+    if constexpr (Channels) {
+      each_channel_score(call, call.q, place, q, k, room, reinterpret_cast<float(*)[run_rows]>(memory + Memory::near),
+                         [&](int query, int key, float x) { scores_tile.set(query, key, x); });
+    } else {
+      decays.set(call, place);
+      each_head_score(call, call.q, place, q, k, [&](int query, int key, float x) {
+        scores_tile.set(query, key, x * seen(call, decays, query, key));
+      });
+    }
   }
   // What the warp's rows read from the states before the chunk, or behind it.
   __device__ void add_states(Strip<group_blocks<T>>& o, const Columns& columns, bool behind) {

@@ -147,45 +147,69 @@ struct alignas(16) ChannelRoom {
   float factor[warps][slice<T>];
 };
 
-// The scores of the warp's 16 rows, [half] 64 columns each, of which those of later runs are not computed unless in
-// both directions. With a decay per channel complete, with D; else without. Tiles q and k are used up; near: room for
-// 16 numbers per row.
-template <class T>
-__device__ inline void scores(Strip<4> (&sum)[2], const ScanCall& call, const RowsView& queries, const Place& place,
-                              Keys<T> q, Keys<T> k, ChannelRoom<T>* room, float (*near)[run_rows]) {
-  const int strip = this_warp(), last = call.both ? runs : strip + 1;
+// f(row, column, element) of the first runs of a half of a strip's scores, 64 columns: those of runs that its rows see.
+__device__ inline int runs_seen(const ScanCall& call, int half) {
+  return min(4, max(0, (call.both ? runs : this_warp() + 1) - 4 * half));
+}
+template <class F>
+__device__ inline void each_score(Strip<4>& sum, const ScanCall& call, int half, F&& f) {
+  const int seen = runs_seen(call, half);
+  sum.each([&](int r, int c, float& x) {
+    if (c / 16 < seen) f(this_warp() * 16 + r, 64 * half + c, x);
+  });
+}
+
+// Calls f(row, column, score without D) for the warp's 16 rows, a half of the columns after the other.
+template <class T, class F>
+__device__ inline void each_head_score(const ScanCall& call, const RowsView& queries, const Place& place, Keys<T> q,
+                                       Keys<T> k, F&& f) {
+#pragma unroll 1
+  for (int half = 0; half < 2; ++half) {
+    Strip<4> sum;
+    sum.clear();
+    for (int s = 0; s * slice<T> < call.key_size; ++s) {
+      const Columns keys = slice_of<T>(call, s);
+      if (half == 0 || call.key_size > slice<T>) {
+        __syncthreads();
+        load_keys(q, call, queries, place, keys);
+        load_keys(k, call, call.k, place, keys);
+        __syncthreads();
+      }
+      add_product(sum, q, this_warp() * 16, Across<Keys<T>>{k}, 64 * half, runs_seen(call, half), 0, keys.padded);
+    }
+    each_score(sum, call, half, f);
+  }
+}
+
+// The same with a decay per channel, whose D is in the scores. near: room for 16 numbers per row.
+template <class T, class F>
+__device__ inline void each_channel_score(const ScanCall& call, const RowsView& queries, const Place& place, Keys<T> q,
+                                          Keys<T> k, ChannelRoom<T>& room, float (*near)[run_rows], F&& f) {
+  const int strip = this_warp();
+  Strip<4> sum[2];
   sum[0].clear();
   sum[1].clear();
-  if (room != nullptr)
-    for (int i = this_thread(); i < rows * run_rows; i += threads) near[i / run_rows][i % run_rows] = 0;
+  for (int i = this_thread(); i < rows * run_rows; i += threads) near[i / run_rows][i % run_rows] = 0;
   for (int s = 0; s * slice<T> < call.key_size; ++s) {
     const Columns keys = slice_of<T>(call, s);
     __syncthreads();
     load_keys(q, call, queries, place, keys);
     load_keys(k, call, call.k, place, keys);
-    if (room == nullptr) {
-      __syncthreads();
-      add_product(sum[0], q, strip * 16, Across<Keys<T>>{k}, 0, min(4, last), 0, keys.padded);
-      add_product(sum[1], q, strip * 16, Across<Keys<T>>{k}, 64, max(0, last - 4), 0, keys.padded);
-      continue;
-    }
     // Channels beyond the slice's are multiplied as well.
-    if (keys.padded < slice<T>)
-      for (int i = this_thread(); i < rows * (slice<T> - keys.padded); i += threads) {
-        const int row = i / (slice<T> - keys.padded), c = keys.padded + i % (slice<T> - keys.padded);
-        q.set(row, c, 0);
-        k.set(row, c, 0);
-      }
-    room->decays.load(call, place, keys);
+    const int beyond = slice<T> - keys.padded;
+    for (int i = this_thread(); i < rows * beyond; i += threads) {
+      q.set(i / beyond, keys.padded + i % beyond, 0);
+      k.set(i / beyond, keys.padded + i % beyond, 0);
+    }
+    room.decays.load(call, place, keys);
     __syncthreads();
-    add_near(near, q, k, room->decays);
+    add_near(near, q, k, room.decays);
     __syncthreads();
-    room->decays.scale(q, q, true);
-    room->decays.scale(k, k, false);
+    room.decays.scale(q, q, true);
+    room.decays.scale(k, k, false);
     __syncthreads();
-    add_far(sum, q, k, room->decays, room->factor[strip]);
+    add_far(sum, q, k, room.decays, room.factor[strip]);
   }
-  if (room == nullptr) return;
   __syncwarp();
 #pragma unroll
   for (int b = 0; b < runs; ++b)
@@ -196,23 +220,14 @@ __device__ inline void scores(Strip<4> (&sum)[2], const ScanCall& call, const Ro
         for (int e = 0; e < 4; ++e)
           sum[b / 4].d[b % 4][h][e] =
               near[strip * 16 + this_lane() / 4 + e / 2 * 8][8 * h + this_lane() % 4 * 2 + e % 2];
+  each_score(sum[0], call, 0, f);
+  each_score(sum[1], call, 1, f);
 }
 
 // D of a pair within the chunk; 0 if the query does not see the key.
 __device__ inline float seen(const ScanCall& call, const HeadDecays& decays, int query, int key) {
   if (key > query) return call.both ? decays.of(key, query) : 0.0f;
   return decays.of(query, key);
-}
-
-// f(row, column, element) of the strip's scores that have been computed.
-template <class F>
-__device__ inline void each_score(const ScanCall& call, Strip<4> (&sum)[2], F&& f) {
-  const int last = call.both ? runs : this_warp() + 1;
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
-    sum[half].each([&](int r, int c, float& x) {
-      if (4 * half + c / 16 < last) f(this_warp() * 16 + r, 64 * half + c, x);
-    });
 }
 
 }  // namespace longstride::kernels::cuda::scanning

@@ -11,6 +11,10 @@
 
 namespace longstride::kernels::cuda::scanning {
 
+// Memory is not read earlier: the compiler would, for all elements of a strip at once, for which registers do not
+// suffice.
+__device__ inline void read_later() { asm volatile("" ::: "memory"); }
+
 inline constexpr int rows = 128, warps = rows / 16, threads = warps * warp_threads;
 static_assert(rows == scan_chunk);
 
@@ -62,11 +66,13 @@ struct Strip {
   __device__ void each(F&& f) {
     const int lane = this_lane();
 #pragma unroll
-    for (int b = 0; b < Blocks; ++b)
+    for (int b = 0; b < Blocks; ++b) {
+      read_later();
 #pragma unroll
       for (int h = 0; h < 2; ++h)
 #pragma unroll
         for (int e = 0; e < 4; ++e) f(lane / 4 + e / 2 * 8, 16 * b + 8 * h + lane % 4 * 2 + e % 2, d[b][h][e]);
+    }
   }
   // f(row, even column, that element, the next).
   template <class F>
