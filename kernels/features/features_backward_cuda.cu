@@ -15,7 +15,8 @@ struct FeatureGradients {
   const Place place;
   const Weights<T> weights;
   const Keys<T> x{reinterpret_cast<T*>(memory + FeatureMemory<T>::rows_tile)};
-  float* const along = reinterpret_cast<float*>(memory + FeatureMemory<T>::numbers);  // of |x'|^2 / 2, times x' / x
+  float* const along =
+      reinterpret_cast<float*>(memory + FeatureMemory<T>::numbers);  // gradients of |x'|^2 / 2, times x' / x
   const Tile<T, 64> g{reinterpret_cast<T*>(memory + FeatureMemory<T>::other)};
 
   __device__ explicit FeatureGradients(const FeatureCall& of_call)

@@ -137,7 +137,7 @@ __global__ __launch_bounds__(threads) void running_kernel(const FeatureCall call
       cleared[this_warp()] = clear ? 1 : 0;
     }
     __syncthreads();
-    // What the warps before have left behind.
+    // The maximum that the warps before have left behind.
     float incoming = carried, all = carried;
     for (int w = 0; w < warps; ++w) {
       all = cleared[w] != 0 ? last[w] : fmaxf(all, last[w]);

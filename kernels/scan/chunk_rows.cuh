@@ -174,8 +174,25 @@ __device__ inline float load_state(Values<T> tile, const ScanCall& call, const f
     scale = most > 0 ? ldexpf(1.0f, max(exponent, -100)) : 1.0f;
   }
   const float inverse = 1 / scale;
+  if (call.columns % 4 != 0) {
 #pragma unroll 4
-  for (int i = this_thread(); i < keys.padded * padded; i += threads) tile.set(i / padded, i % padded, at(i) * inverse);
+    for (int i = this_thread(); i < keys.padded * padded; i += threads)
+      tile.set(i / padded, i % padded, at(i) * inverse);
+    return scale;
+  }
+#pragma unroll 2
+  for (int i = this_thread(); i < keys.padded * padded / 4; i += threads) {
+    const int row = i / (padded / 4), column = i % (padded / 4) * 4;
+    float4 x{0, 0, 0, 0};
+    if (row < keys.count && column < columns.count)
+      x = *reinterpret_cast<const float4*>(state + static_cast<std::int64_t>(keys.first + row) * call.columns +
+                                           columns.first + column);
+    T* const to = tile.at(row, column);
+    to[0] = from_float<T>(x.x * inverse);
+    to[1] = from_float<T>(x.y * inverse);
+    to[2] = from_float<T>(x.z * inverse);
+    to[3] = from_float<T>(x.w * inverse);
+  }
   return scale;
 }
 

@@ -6,13 +6,13 @@ namespace longstride::kernels::cuda::scanning {
 
 inline constexpr int run_rows = 16, runs = rows / run_rows;
 
-// Of a decay per head; all 1 without one.
+// For a decay per head; all 1 without one.
 struct alignas(16) HeadDecays {
   float a[rows];
   float in[rows], out[rows];             // from the run's start through a row, and behind it to the run's end
   float from_start[rows], to_end[rows];  // the same of the chunk: W and E
-  float total[runs];                     // of a run
-  float between[runs][runs];             // of the runs between two
+  float total[runs];                     // over a run
+  float between[runs][runs];             // over the runs between two
   float whole;
 
   __device__ void set(const ScanCall& call, const Place& place) {

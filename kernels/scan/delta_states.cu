@@ -30,7 +30,6 @@ struct DeltaStates {
   float* const states;
   const int unit, first_column, slices;
   const StatesMemory<T> places;
-  const Keys<T> tiles[2];
   const Few<T> y, rounded;  // Y, and then b Y; the state as the products read it
   float *const beta, *const state;
 
@@ -42,13 +41,13 @@ struct DeltaStates {
         first_column(static_cast<int>(blockIdx.x) * columns),
         slices((of_call.key_size + slice<T> - 1) / slice<T>),
         places(of_pass.key_width),
-        tiles{{reinterpret_cast<T*>(memory)}, {reinterpret_cast<T*>(memory + places.second)}},
         y{reinterpret_cast<T*>(memory + places.y)},
         rounded{reinterpret_cast<T*>(memory + places.rounded)},
         beta(reinterpret_cast<float*>(memory + places.beta)),
         state(reinterpret_cast<float*>(memory + places.state)) {}
 
   __device__ std::int64_t chunk_at(int number) const { return static_cast<std::int64_t>(unit) * call.chunks + number; }
+  __device__ Keys<T> tile(int step) const { return {reinterpret_cast<T*>(memory + step % 2 * places.second)}; }
   __device__ int width_of(int s) const { return min(slice<T>, pass.key_width - s * slice<T>); }
   __device__ float* fixed(int chunk) const {
     return pass.fixed + chunk_at(chunk) * rows * pass.value_width + first_column;
@@ -116,24 +115,23 @@ struct DeltaStates {
               steps = known ? slices : 2 * slices;
     const auto chunk_of = [&](int number) { return pass.backward ? call.chunks - 1 - number : number; };
     set_state(known ? states + chunk_at(begin) * size : first != nullptr ? first + unit * size : nullptr);
-    copy(chunk_of(begin), 0, tiles[0]);
+    copy(chunk_of(begin), 0, tile(0));
     Strip<1> sum;
     sum.clear();
     for (int i = 0; i < count * steps; ++i) {
       const int chunk = chunk_of(begin + i / steps), step = i % steps, next = i + 1;
-      if (next < count * steps) copy(chunk_of(begin + next / steps), next % steps, tiles[next % 2]);
+      if (next < count * steps) copy(chunk_of(begin + next / steps), next % steps, tile(next));
       if (step == 0) load_beta(beta, call, Place(call, unit, chunk));
       next < count* steps ? copies_wait<1>() : copies_wait<0>();
       __syncthreads();
       if (step < slices) {
-        add_product(sum, tiles[i % 2], this_warp() * 16, Few<T>{rounded.at(step * slice<T>, 0)}, 0, 1, 0,
-                    width_of(step));
+        add_product(sum, tile(i), this_warp() * 16, Few<T>{rounded.at(step * slice<T>, 0)}, 0, 1, 0, width_of(step));
         if (step == slices - 1) {
           set_y(sum, chunk);
           sum.clear();
         }
       } else {
-        add(chunk, step - slices, tiles[i % 2]);
+        add(chunk, step - slices, tile(i));
       }
       __syncthreads();
     }
@@ -146,7 +144,8 @@ struct DeltaStates {
 };
 
 template <class T>
-__global__ __launch_bounds__(threads) void states_kernel(const ScanCall call, const DeltaPass pass, const bool known,
+__global__ __launch_bounds__(threads) void states_kernel(const __grid_constant__ ScanCall call,
+                                                         const __grid_constant__ DeltaPass pass, const bool known,
                                                          float* const states, const float* const first,
                                                          float* const last) {
   DeltaStates<T>(call, pass, states).walk(known, first, last);

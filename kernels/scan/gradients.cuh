@@ -38,9 +38,9 @@ struct Gradients {
   const Values<T> v{reinterpret_cast<T*>(memory + Memory::v)}, y{reinterpret_cast<T*>(memory + Memory::y)},
       state{reinterpret_cast<T*>(memory + Memory::state)};
   const Scores<T> scores_tile{reinterpret_cast<T*>(memory + Memory::scores)},
-      errors{reinterpret_cast<T*>(memory + Memory::bytes)};  // of delta: as queries, k read what e is the gradient of
+      errors{reinterpret_cast<T*>(memory + Memory::bytes)};  // delta: as queries, k read what e is the gradient of
   float* const numbers = reinterpret_cast<float*>(memory + Memory::dots);
-  float *const inverse = numbers,  // of denominators, or delta's b
+  float *const inverse = numbers,  // inverse denominators, or delta's b
       *const through = numbers + rows, *const from_keys = numbers + 2 * rows, *const own = numbers + 3 * rows,
                *const small = numbers + 4 * rows;
   float* const channel_numbers = reinterpret_cast<float*>(memory + Memory::y);  // (rows, slice)
@@ -291,7 +291,7 @@ struct Gradients {
   }
 
   // ---- Decays ----
-  // Of a channel, a thread each.
+  // A channel's, by a thread each.
   __device__ void write_ddecay(const Dots& dots, const Dots& of_keys, const Columns& keys) {
     const int c = this_thread();
     const auto at = [&](int t) { return place.at(call, t) * call.key_size + keys.first + c; };
@@ -326,7 +326,7 @@ struct Gradients {
       }
     }
   }
-  // Of a head.
+  // A head's.
   __device__ void write_ddecay() {
     float sum = 0;
     const int size = call.key_size * call.columns;

@@ -41,7 +41,7 @@ struct Outputs {
       });
     }
   }
-  // What the warp's rows read from the states before the chunk, or behind it.
+  // Adds what the warp's rows read from the states before the chunk, or behind it.
   __device__ void add_states(Strip<group_blocks<T>>& o, const Columns& columns, bool behind) {
     const bool scaled = call.decay != nullptr || call.begin != nullptr;
     for (int s = 0; s * slice<T> < call.key_size; ++s) {

@@ -65,7 +65,7 @@ struct DeltaPass {
   bool backward = false;
   float* fixed = nullptr;                       // chunks of rows: V or (Q K^T . D)^T dO, solved; then Y
   void *moved = nullptr, *added = nullptr;      // forward W K, backward E K, solved; and the other, as it is; as q
-  std::int32_t key_width = 0, value_width = 0;  // of these rows: whole words of 16 elements
+  std::int32_t key_width = 0, value_width = 0;  // elements of these rows, multiples of 16
 };
 
 // Launches; T is __nv_bfloat16, __half or float.

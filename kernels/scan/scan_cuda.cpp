@@ -17,7 +17,7 @@ bool all_on_16_bytes(std::initializer_list<Tensor> views) {
   return std::all_of(views.begin(), views.end(), [](const Tensor& x) { return !x.given() || rows_on_16_bytes(x); });
 }
 
-// What both passes have.
+// The part that both passes have.
 template <class Args>
 ScanCall call_of(const Args& args, const ScanScratch& scratch) {
   ScanCall call;

@@ -6,7 +6,7 @@
 
 namespace longstride::kernels::cuda::scanning {
 
-// Of a decay per channel: a slice's decays, and each run's products.
+// For a decay per channel: a slice's decays, and each run's products.
 template <class T>
 struct ChannelDecays {
   float a[rows][slice<T>];

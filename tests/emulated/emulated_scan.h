@@ -11,7 +11,7 @@
 #include "kernels/base/cuda_types.cuh"
 #include "kernels/scan/scan.h"
 #include "tests/support/as_exact.h"
-#include "tests/support/scan_input.h"
+#include "tests/ops/scan/scan_input.h"
 
 namespace longstride::testing {
 

@@ -9,7 +9,7 @@
 
 #include "kernels/base/cuda_launch.cuh"
 #include "tests/support/as_exact.h"
-#include "tests/support/scan_input.h"
+#include "tests/ops/scan/scan_input.h"
 
 namespace longstride::testing {
 namespace {

@@ -8,7 +8,7 @@ namespace {
 
 using kernels::ScanForm;
 
-// Of both kinds of products; scan_slow.cpp has every form in every type.
+// Both kinds of products; scan_slow.cpp has every form in every type.
 TEST(EmulatedScans, AreAsExactAsTheRecurrence) {
   for (ScanShape s : {ScanShape{ScanForm::sum, ScanDecay::none, true, true, true},
                       ScanShape{ScanForm::gated, ScanDecay::head, true, false, true, true},

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "tests/ops/op_test.h"
-#include "tests/support/scan_input.h"
+#include "tests/ops/scan/scan_input.h"
 
 namespace longstride::testing {
 

@@ -140,7 +140,7 @@ inline std::vector<double> drawn_beta(const ScanShape& s, Dtype exact) {
   return beta;
 }
 
-// What the sizes of summed products allow gradients of q, k and decays beside the rule: another order of sums in f32,
+// The sizes of summed products allow gradients of q, k and decays, beside the rule, another order of sums in f32,
 // and, where it is normalised and they may cancel, roundings of the compute type.
 inline double scan_slack(const ScanShape& s, Dtype compute, double summand) {
   const Dtype sums = compute == Dtype::f64 ? Dtype::f64 : Dtype::f32;
