@@ -56,9 +56,9 @@ LONGSTRIDE_HOST_DEVICE constexpr std::uint32_t domain_of(Purpose purpose, std::u
 // A uniform number in (0, 1), excluding 0 and 1, from one word.
 LONGSTRIDE_HOST_DEVICE inline double uniform_of(std::uint32_t word) { return (word + 0.5) * (1.0 / 4294967296.0); }
 
-// A standard normal number (Box-Muller) from words 0 and 1. Host only: used for initialisation, in double,
-// so that every device starts from the same bits.
-inline double normal_of(const Philox4& r) {
+// A standard normal number (Box-Muller) from words 0 and 1, in double. Parameters are initialised on the host, so that
+// every device starts from the same bits; a GPU's logarithm and cosine may round differently.
+LONGSTRIDE_HOST_DEVICE inline double normal_of(const Philox4& r) {
   return std::sqrt(-2.0 * std::log(uniform_of(r.word[0]))) * std::cos(6.283185307179586477 * uniform_of(r.word[1]));
 }
 

@@ -19,7 +19,8 @@ inline std::int64_t features_of(FeatureKind kind, std::int64_t rows_of_projectio
   return kind == FeatureKind::trigonometric ? 2 * rows_of_projection : rows_of_projection;
 }
 
-// There is no kernel for GPUs yet. Types are those of the CPU: f32 or f64, the same in all tensors but `begin`.
+// On the CPU all tensors but `begin` are f32 or all f64. On a GPU x, the features and their gradients are f32, bf16 or
+// f16, and all others f32.
 struct FeaturesArgs {
   FeatureKind kind;
   Tensor x;           // (batch, n, heads, d), any strides but the last
@@ -36,13 +37,13 @@ struct FeaturesArgs {
   Tensor scratch = {};
 
   void check(Device device) const;
-  Tensor scratch_on(Device) const { return {nullptr, x.dtype(), {x.size(0), x.size(2), x.size(1)}}; }
+  Tensor scratch_on(Device device) const;
   Cost cost() const {
     const double products = static_cast<double>(x.count()) * static_cast<double>(projection.size(1));
     return {WorkKind::other, bytes_of(x, projection, features), 2 * products};
   }
 };
-LONGSTRIDE_CPU_OP(features, FeaturesArgs)
+LONGSTRIDE_OP(features, FeaturesArgs)
 
 // Without the gradient by c, which the quotient makes 0.
 struct FeaturesBackwardArgs {
@@ -57,13 +58,13 @@ struct FeaturesBackwardArgs {
     return {WorkKind::other, bytes_of(x, projection, features, dfeatures, dx), 2 * products};
   }
 };
-LONGSTRIDE_CPU_OP(features_backward, FeaturesBackwardArgs)
+LONGSTRIDE_OP(features_backward, FeaturesBackwardArgs)
 
 // The rows of a projection: normal numbers, element (head, i, j) from Philox with the key `seed`, the element's index,
 // step `redraw` and the layer. Orthogonal: each run of d rows is made orthogonal by Gram-Schmidt, in double, and keeps
 // the lengths of its rows, so that a row alone has the same distribution.
 struct DrawProjectionArgs {
-  Tensor projection;  // (heads or 1, m, d) contiguous, f32 or f64, written
+  Tensor projection;  // (heads or 1, m, d) contiguous, f32, or on the CPU f64, written
   std::uint64_t seed = 1;
   std::uint32_t redraw = 0, layer = 0;
   bool orthogonal = true;
@@ -75,6 +76,6 @@ struct DrawProjectionArgs {
   Tensor scratch_on(Device) const { return {nullptr, Dtype::f64, projection.shape()}; }
   Cost cost() const { return {WorkKind::other, bytes_of(projection), 0}; }
 };
-LONGSTRIDE_CPU_OP(draw_projection, DrawProjectionArgs)
+LONGSTRIDE_OP(draw_projection, DrawProjectionArgs)
 
 }  // namespace longstride::kernels

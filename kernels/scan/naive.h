@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "kernels/scan/scan.h"
@@ -21,18 +22,24 @@ struct NaiveScan {
   std::int64_t columns() const { return value_size + (normalised ? 1 : 0); }
 };
 
-// `summand` is the largest product that a gradient of q or k is summed from: where it is normalised they may cancel, as
-// they do in a group of one position, and rounding makes errors of their size.
+// `summand` is the largest product that a gradient of q, k or a decay is summed from: where it is normalised they may
+// cancel, as they do in a group of one position, and rounding makes errors of their size.
 template <class A>
 struct NaiveScanResult {
   A summand = 0;
   std::vector<A> o, denominator, last_state, dq, dk, dv, ddecay, dbeta, dfirst_state;
 };
 
+// rounding: in the delta rule, what is read from states or written to them is an operand of a product, which may be
+// rounded.
 template <class A>
 class NaiveScanner {
  public:
-  explicit NaiveScanner(const NaiveScan& problem) : p_(problem) {
+  using Rounding = std::function<A(A)>;
+
+  explicit NaiveScanner(
+      const NaiveScan& problem, Rounding rounding = [](A x) { return x; })
+      : p_(problem), rounding_(std::move(rounding)) {
     const std::size_t rows = at(p_.batch * p_.n * p_.heads),
                       states = at(p_.batch * p_.heads * p_.key_size * p_.columns());
     for (auto* x : {&out_.dq, &out_.dk}) x->resize(rows * at(p_.key_size));
@@ -81,14 +88,15 @@ class NaiveScanner {
   A error(std::int64_t t, std::int64_t j, const State& r) const {
     A sum = 0;
     for (std::int64_t i = 0; p_.form == ScanForm::delta && i < p_.key_size; ++i)
-      sum += r[at(i * p_.columns() + j)] * k(t, i);
+      sum += operand(r[at(i * p_.columns() + j)]) * k(t, i);
     return v(t, j) - sum;
   }
+  A operand(A x) const { return p_.form == ScanForm::delta ? rounding_(x) : x; }
   State after(std::int64_t t, const State& before) const {
     const State r = decayed(t, before);
     State s = r;
     for (std::int64_t j = 0; j < p_.columns(); ++j) {
-      const A u = beta(t) * error(t, j, r);
+      const A u = operand(beta(t) * error(t, j, r));
       for (std::int64_t i = 0; i < p_.key_size; ++i) s[at(i * p_.columns() + j)] += k(t, i) * u;
     }
     return s;
@@ -97,7 +105,7 @@ class NaiveScanner {
   void write_output(std::int64_t t, const State& s) {
     std::vector<A> sum(at(p_.columns()));
     for (std::int64_t i = 0; i < p_.key_size; ++i)
-      for (std::int64_t j = 0; j < p_.columns(); ++j) sum[at(j)] += q(t, i) * s[at(i * p_.columns() + j)];
+      for (std::int64_t j = 0; j < p_.columns(); ++j) sum[at(j)] += q(t, i) * operand(s[at(i * p_.columns() + j)]);
     const A below = p_.normalised ? sum.back() : A(1);
     if (p_.normalised) out_.denominator[at(unit_ * p_.n + t)] = below;
     for (std::int64_t j = 0; j < p_.value_size; ++j)
@@ -155,7 +163,8 @@ class NaiveScanner {
       const A a = decay(t, i);
       for (std::int64_t j = 0; j < p_.columns(); ++j) {
         const std::size_t e = at(i * p_.columns() + j);
-        out_.ddecay[at(p_.channels ? row(t) * p_.key_size + i : row(t))] += g[e] * r[e];
+        out_.ddecay[at(p_.channels ? row(t) * p_.key_size + i : row(t))] += operand(g[e]) * operand(r[e]);
+        out_.summand = std::max(out_.summand, std::abs(g[e] * r[e]));
         g[e] *= a;
       }
     }
@@ -165,19 +174,20 @@ class NaiveScanner {
   void write_gradients(std::int64_t t, const State& s, State& g, const std::vector<A>& d, const State& r) {
     A *dq = &out_.dq[at(row(t) * p_.key_size)], *dk = &out_.dk[at(row(t) * p_.key_size)];
     for (std::int64_t j = 0; j < p_.columns(); ++j) {
-      const A wrong = error(t, j, r);
+      const A wrong = error(t, j, r), u = operand(beta(t) * wrong);
       A du = 0;
-      for (std::int64_t i = 0; i < p_.key_size; ++i) du += g[at(i * p_.columns() + j)] * k(t, i);
+      for (std::int64_t i = 0; i < p_.key_size; ++i) du += operand(g[at(i * p_.columns() + j)]) * k(t, i);
+      const A erased = operand(beta(t) * du);
       if (j < p_.value_size) out_.dv[at(row(t) * p_.value_size + j)] = beta(t) * du;
       out_.dbeta[at(row(t))] += du * wrong;
       for (std::int64_t i = 0; i < p_.key_size; ++i) {
         const std::size_t e = at(i * p_.columns() + j);
-        dq[i] += s[e] * d[at(j)];
-        dk[i] += g[e] * (beta(t) * wrong);
+        dq[i] += operand(s[e]) * d[at(j)];
+        dk[i] += operand(g[e]) * u;
         out_.summand = std::max({out_.summand, std::abs(s[e] * d[at(j)]), std::abs(g[e] * wrong)});
         if (p_.form != ScanForm::delta) continue;
-        dk[i] -= r[e] * (beta(t) * du);
-        g[e] -= k(t, i) * (beta(t) * du);
+        dk[i] -= operand(r[e]) * erased;
+        g[e] -= k(t, i) * erased;
       }
     }
   }
@@ -196,6 +206,7 @@ class NaiveScanner {
   }
 
   NaiveScan p_;
+  Rounding rounding_;
   NaiveScanResult<A> out_;
   std::int64_t unit_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "kernels/scan/scan.h"
 
 #include "kernels/base/tensor_checks.h"
+#include "kernels/scan/scan_scratch.h"
 
 namespace longstride::kernels {
 namespace {
@@ -26,14 +27,13 @@ void check_form(const Args& args) {
 
 template <class Args>
 void check_scan(Device device, const Args& args) {
-  LONGSTRIDE_CHECK(device == Device::cpu, "the scan has no kernel for GPUs: run it on the CPU");
   check_form(args);
   const Tensor &q = args.q, &v = args.v;
   check_computes(device, q, "the scan's q");
   LONGSTRIDE_CHECK(q.rank() == 4 && v.rank() == 4 && q.count() > 0 && v.count() > 0,
                    "the scan's q is {} and v {}, but both must be (batch, seq, heads, size) with no size 0",
                    q.shape().text(), v.shape().text());
-  const Dtype type = q.dtype();
+  const Dtype type = q.dtype(), exact = exact_type(device, type);
   const std::int64_t batch = q.size(0), n = q.size(1), heads = q.size(2);
   check_rows(q, q.shape(), type, "the scan's q");
   check_rows(args.k, q.shape(), type, "the scan's k");
@@ -43,21 +43,22 @@ void check_scan(Device device, const Args& args) {
       !args.decay.given() || args.decay.shape() == q.shape() || args.decay.shape() == Shape({batch, n, heads}),
       "the scan's decay is {}, but must be {}, or without its last dimension", args.decay.shape().text(),
       q.shape().text());
-  if (args.decay.given()) check_vector(args.decay, args.decay.count(), type, "the scan's decay");
-  if (args.beta.given()) check_vector(args.beta, per_head, type, "the scan's beta");
+  if (args.decay.given()) check_vector(args.decay, args.decay.count(), exact, "the scan's decay");
+  if (args.beta.given()) check_vector(args.beta, per_head, exact, "the scan's beta");
   if (args.begin.given()) check_vector(args.begin, batch * n, Dtype::i32, "the scan's begin");
-  if (args.denominator.given()) check_vector(args.denominator, per_head, type, "the scan's denominator");
+  if (args.denominator.given()) check_vector(args.denominator, per_head, exact, "the scan's denominator");
   const Shape states{batch * heads, scan_chunks(n), q.size(3), v.size(3) + (args.denominator.given() ? 1 : 0)};
-  check_state(args.chunk_states, states, type, "chunk_states");
+  check_state(args.chunk_states, states, exact, "chunk_states");
 }
 
 template <class Args>
-void check_ends(const Args& args, const Tensor& first, const Tensor& last, const char* name_of_first,
+void check_ends(Device device, const Args& args, const Tensor& first, const Tensor& last, const char* name_of_first,
                 const char* name_of_last) {
   const Shape shape{args.q.size(0), args.q.size(2), args.q.size(3),
                     args.v.size(3) + (args.denominator.given() ? 1 : 0)};
-  check_state(first, shape, args.q.dtype(), name_of_first);
-  check_state(last, shape, args.q.dtype(), name_of_last);
+  const Dtype exact = exact_type(device, args.q.dtype());
+  check_state(first, shape, exact, name_of_first);
+  check_state(last, shape, exact, name_of_last);
   LONGSTRIDE_CHECK(args.direction == Direction::past || (!first.given() && !last.given() && !args.chunk_states.given()),
                    "a scan in both directions has no states");
 }
@@ -78,7 +79,7 @@ std::size_t scan_scratch_bytes(const ScanBackwardArgs&);
 void ScanArgs::check(Device device) const {
   check_scan(device, *this);
   check_rows(o, v.shape(), v.dtype(), "the scan's o");
-  check_ends(*this, first_state, last_state, "first_state", "last_state");
+  check_ends(device, *this, first_state, last_state, "first_state", "last_state");
 }
 
 void ScanBackwardArgs::check(Device device) const {
@@ -90,14 +91,16 @@ void ScanBackwardArgs::check(Device device) const {
   check_rows(dv, v.shape(), v.dtype(), "the scan's dv");
   check_gradient(ddecay, decay, "ddecay");
   check_gradient(dbeta, beta, "dbeta");
-  check_ends(*this, dfirst_state, dlast_state, "dfirst_state", "dlast_state");
+  check_ends(device, *this, dfirst_state, dlast_state, "dfirst_state", "dlast_state");
   LONGSTRIDE_CHECK(direction == Direction::both || chunk_states.given(), "the scan's backward needs chunk_states");
 }
 
-Tensor ScanArgs::scratch_on(Device) const {
+Tensor ScanArgs::scratch_on(Device device) const {
+  if (device == Device::cuda) return cuda::ScanScratch(*this).tensor();
   return {nullptr, Dtype::u8, {static_cast<std::int64_t>(cpu::scan_scratch_bytes(*this))}};
 }
-Tensor ScanBackwardArgs::scratch_on(Device) const {
+Tensor ScanBackwardArgs::scratch_on(Device device) const {
+  if (device == Device::cuda) return cuda::ScanScratch(*this).tensor();
   return {nullptr, Dtype::u8, {static_cast<std::int64_t>(cpu::scan_scratch_bytes(*this))}};
 }
 

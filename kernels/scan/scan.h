@@ -8,7 +8,8 @@
 // the last S of its group. Features of q and k are computed by the caller: here they are only rows.
 //
 // The CPU is the specification: it advances the state position by position, so no exponent is positive and no decay is
-// divided by. The backward pass starts again from the state before every chunk. There is no kernel for GPUs yet.
+// divided by. The backward pass starts again from the state before every chunk. GPUs compute chunks as products of
+// matrices (scan_call.h); there decay and beta are not checked.
 #pragma once
 #include "kernels/attention/pattern/pattern.h"
 #include "kernels/base/op.h"
@@ -20,8 +21,8 @@ enum class ScanForm : std::uint8_t { sum, gated, delta };
 inline constexpr std::int64_t scan_chunk = 128;  // positions per saved state
 inline std::int64_t scan_chunks(std::int64_t n) { return (n + scan_chunk - 1) / scan_chunk; }
 
-// Types are those of the CPU: f32 or f64, the same in all tensors but `begin`. C columns = value size, + 1 where o is
-// normalised.
+// On the CPU all tensors but `begin` are f32 or all f64. On a GPU q, k, v, o and their gradients are f32, bf16 or f16,
+// and all others f32; products are of 16-bit numbers where q is. C columns = value size, + 1 where o is normalised.
 struct ScanArgs {
   ScanForm form;
   Tensor q, k;               // (batch, n, heads, key size), any strides but the last
@@ -46,7 +47,7 @@ struct ScanArgs {
     return {WorkKind::attention_forward, bytes_of(q, k, v, o, decay, beta, chunk_states), 4 * states};
   }
 };
-LONGSTRIDE_CPU_OP(scan, ScanArgs)
+LONGSTRIDE_OP(scan, ScanArgs)
 
 struct ScanBackwardArgs {
   ScanForm form;
@@ -70,6 +71,6 @@ struct ScanBackwardArgs {
     return {WorkKind::attention_backward, bytes_of(q, k, v, decay, beta, chunk_states, dout, dq, dk, dv), 10 * states};
   }
 };
-LONGSTRIDE_CPU_OP(scan_backward, ScanBackwardArgs)
+LONGSTRIDE_OP(scan_backward, ScanBackwardArgs)
 
 }  // namespace longstride::kernels

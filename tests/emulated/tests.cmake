@@ -1,12 +1,15 @@
 # Attention's kernels for Hopper and for other GPUs, with and without a distance term, decoding, products by panels, the
-# embedding's, and what is around a scan, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
+# scan's, its features and what is around it, and the embedding's, compiled for the CPU: the headers under include/ stand
+# in for CUDA's and for kernels/gpu.
 # Not next to the real ones, which define the same functions.
 if(NOT LONGSTRIDE_CUDA)
   set(attention ${PROJECT_SOURCE_DIR}/kernels/attention)
   set(distance ${PROJECT_SOURCE_DIR}/kernels/distance_attention)
   file(GLOB emulated CONFIGURE_DEPENDS ${attention}/sm90/*.cpp ${attention}/sm90/*/*.cpp ${attention}/sm90/*/*.cu
     ${attention}/portable/*.cpp ${attention}/portable/*.cu ${distance}/gpu/*.cu ${distance}/sm90/*.cpp
-    ${distance}/sm90/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
+    ${distance}/sm90/*.cu ${PROJECT_SOURCE_DIR}/kernels/scan/*.cu
+    ${PROJECT_SOURCE_DIR}/kernels/scan/*_cuda.cpp ${PROJECT_SOURCE_DIR}/kernels/features/*.cu
+    ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
   set(kernels ${PROJECT_SOURCE_DIR}/kernels)
   list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu ${attention}/bounds_from_keys.cu
     ${attention}/decode/decode_cuda.cu ${distance}/decode/distance_decode_cuda.cu
@@ -33,7 +36,8 @@ if(NOT LONGSTRIDE_CUDA)
     target_compile_options(emulated_kernels PRIVATE -O1 $<$<CXX_COMPILER_ID:GNU>:-fexpensive-optimizations>)
   endif()
   longstride_tests(emulated LINK emulated_kernels LEAVE_OUT /machine/
-    SLOW Shapes/EmulatedPanels.*/500_x_* Shapes/EmulatedPanels.*/800_x_* Shapes/EmulatedPanels.*/1100_x_*
+    SLOW In/EmulatedFeaturesOften.*
+    Shapes/EmulatedPanels.*/500_x_* Shapes/EmulatedPanels.*/800_x_* Shapes/EmulatedPanels.*/1100_x_*
     Cases/EmulatedDistanceKernels.*memories* Cases/EmulatedDistanceKernels.*/heads_of_*
     Cases/EmulatedDistanceKernels.*of_heads_of_64 Cases/EmulatedDistanceKernels.*/dilated_heads_of_64
     Shapes/EmulatedKernels.*/*_labels__n_130* Shapes/EmulatedKernels.*/*_places__n_200*

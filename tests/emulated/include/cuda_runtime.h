@@ -36,6 +36,7 @@ struct int4 {
 struct uint4 {
   std::uint32_t x, y, z, w;
 };
+inline uint4 make_uint4(std::uint32_t x, std::uint32_t y, std::uint32_t z, std::uint32_t w) { return {x, y, z, w}; }
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   dim3() = default;

@@ -3,8 +3,7 @@
 namespace longstride::testing::scan_test {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(On, ScanTest, ::testing::ValuesIn(precisions, precisions + 2),
-                         [](const auto& i) { return name_of(i.param); });
+LONGSTRIDE_OP_TESTS(ScanTest);
 
 TEST_P(ScanTest, AMillionPositionsAreAsExactAsTheRecurrence) {
   ScanShape s{kernels::ScanForm::gated, ScanDecay::head, false, false, false, true};

@@ -23,6 +23,9 @@ namespace {
 LONGSTRIDE_SHARED_MEMORY;
 }  // namespace
 }  // namespace portable
+namespace scanning {
+LONGSTRIDE_SHARED_MEMORY;
+}  // namespace scanning
 namespace distance {
 namespace {
 LONGSTRIDE_SHARED_MEMORY;

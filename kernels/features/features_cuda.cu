@@ -1,0 +1,187 @@
+// Features: the largest exponents of every row; of keys their running maximum; and the features relative to it, from
+// the same products computed again.
+#include <cmath>
+
+#include "kernels/attention/delta.h"
+#include "kernels/features/feature_rows.cuh"
+
+namespace longstride::kernels::cuda {
+namespace {
+
+using namespace scanning;
+
+template <class T>
+struct FeatureRows {
+  const FeatureCall& call;
+  const Place place;
+  const Weights<T> weights;
+  const Keys<T> x{reinterpret_cast<T*>(memory + FeatureMemory<T>::rows_tile)};
+  float* const half = reinterpret_cast<float*>(memory + FeatureMemory<T>::numbers);  // |x'|^2 / 2
+  float* const top = half + rows;                                                    // the largest exponent, or c
+  const int row = this_warp() * 16;
+
+  __device__ explicit FeatureRows(const FeatureCall& of_call)
+      : call(of_call), place(of_call, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.x)), weights() {}
+
+  __device__ std::int64_t number(int of_row) const {
+    return static_cast<std::int64_t>(place.unit) * call.n + place.first + of_row;
+  }
+  __device__ void set_halves() {
+    const T* from = place.rows_of<const T>(call.x);
+    for (int r = this_warp(); r < rows; r += warps) {
+      float sum = 0;
+      for (int j = this_lane(); j < call.d && r < place.count; j += warp_threads) {
+        const float e = to_float(from[r * call.x.row + j]);
+        sum += e * e;
+      }
+      for (int step = 1; step < warp_threads; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+      if (this_lane() == 0) half[r] = 0.5f * call.scale * call.scale * sum;
+    }
+    __syncthreads();
+  }
+  // w_i . x' for rows [first, +64) of the projection.
+  __device__ void project(Strip<4>& sum, int first) {
+    sum.clear();
+    for (int c = 0; c < call.d; c += slice<T>) {
+      const Columns columns = channels_of(call, c, slice<T>);
+      __syncthreads();
+      if (first == 0 || call.d > slice<T>) load_rows<T>(x, call.x, place, columns, call.d, call.aligned, nullptr);
+      weights.load(call, place, first, columns);
+      __syncthreads();
+      weights.add(sum, x, columns.padded);
+    }
+    sum.each([&](int, int, float& e) { e *= call.scale; });
+  }
+  __device__ void write_maxima() {
+    set_halves();
+    float most[2] = {-INFINITY, -INFINITY};
+    for (int first = 0; first < call.m && call.kind == FeatureKind::softmax; first += weight_rows) {
+      Strip<4> sum;
+      project(sum, first);
+      sum.each([&](int r, int c, const float& e) {
+        if (first + c < call.m) most[r / 8] = fmaxf(most[r / 8], e);
+      });
+    }
+    for (int r = 0; r < 2; ++r) {
+      for (int step = 1; step < 4; step *= 2) most[r] = fmaxf(most[r], __shfl_xor_sync(~0u, most[r], step));
+      const int at = row + this_lane() / 4 + 8 * r;
+      if (this_lane() % 4 == 0 && at < place.count)
+        call.c[number(at)] = call.kind == FeatureKind::softmax ? most[r] - half[at] : half[at];
+    }
+  }
+  __device__ void write_features() {
+    set_halves();
+    if (this_thread() < rows && call.kind != FeatureKind::relu)
+      top[this_thread()] = this_thread() < place.count ? call.c[number(this_thread())] : 0.0f;
+    for (int first = 0; first < call.m; first += weight_rows) {
+      Strip<4> sum;
+      project(sum, first);
+      const int count = min(weight_rows, call.m - first);
+      const auto store = [&](Strip<4>& values, int behind) {
+        store_strip<T>(values, call.features, place, Columns(behind + first, count), behind + call.m,
+                       call.aligned && call.m % 2 == 0);
+      };
+      if (call.kind == FeatureKind::trigonometric) {
+        Strip<4> sines = sum;
+        sines.each([&](int r, int, float& e) { e = sinf(e) * expf(half[row + r] - top[row + r]); });
+        store(sines, call.m);
+      }
+      sum.each([&](int r, int, float& e) {
+        if (call.kind == FeatureKind::softmax) e = expf(e - half[row + r] - top[row + r]);
+        if (call.kind == FeatureKind::relu) e = fmaxf(e, 0.0f) + 0.001f;
+        if (call.kind == FeatureKind::trigonometric) e = cosf(e) * expf(half[row + r] - top[row + r]);
+      });
+      store(sum, 0);
+    }
+  }
+};
+
+template <class T>
+__global__ __launch_bounds__(threads) void maxima_kernel(const FeatureCall call) {
+  FeatureRows<T>(call).write_maxima();
+}
+template <class T>
+__global__ __launch_bounds__(threads) void features_kernel(const FeatureCall call) {
+  FeatureRows<T>(call).write_features();
+}
+
+// The running maximum of a unit by one block, 256 positions at a time; a group's first position starts anew. backwards:
+// from the last position, so that maxima of what came before become those of the group.
+__global__ __launch_bounds__(threads) void running_kernel(const FeatureCall call, const bool backwards) {
+  __shared__ float last[warps];
+  __shared__ int cleared[warps];
+  const int unit = static_cast<int>(blockIdx.x), lane = this_lane();
+  float* const c = call.c + static_cast<std::int64_t>(unit) * call.n;
+  const std::int32_t* const begin =
+      call.begin != nullptr ? call.begin + static_cast<std::int64_t>(unit / call.heads) * call.n : nullptr;
+  float carried = !backwards && call.first_c != nullptr ? call.first_c[unit] : -INFINITY;
+  for (int from = 0; from < call.n; from += threads) {
+    const int number = from + this_thread(), t = backwards ? call.n - 1 - number : number;
+    const bool there = number < call.n;
+    const int border = backwards ? t + 1 : t;  // the group's begin that would lie between t and what came before
+    bool clear = there && begin != nullptr && border > 0 && border < call.n && begin[border] == border;
+    const bool own = clear;
+    const float mine = there ? c[t] : -INFINITY;
+    float most = mine;
+    for (int step = 1; step < warp_threads; step *= 2) {
+      const int other = max(lane - step, 0);
+      const float before = __shfl_sync(~0u, most, other);
+      const bool before_clear = __shfl_sync(~0u, clear, other);
+      if (lane < step) continue;
+      if (!clear) most = fmaxf(most, before);
+      clear = clear || before_clear;
+    }
+    __syncthreads();
+    if (lane == warp_threads - 1) {
+      last[this_warp()] = most;
+      cleared[this_warp()] = clear ? 1 : 0;
+    }
+    __syncthreads();
+    // The maximum that the warps before have left behind.
+    float incoming = carried, all = carried;
+    for (int w = 0; w < warps; ++w) {
+      all = cleared[w] != 0 ? last[w] : fmaxf(all, last[w]);
+      if (w + 1 == this_warp()) incoming = all;
+    }
+    carried = all;
+    if (!clear) most = fmaxf(most, incoming);
+    float before = __shfl_sync(~0u, most, max(lane - 1, 0));
+    if (lane == 0) before = incoming;
+    if (!there) continue;
+    c[t] = most;
+    if (own) before = -INFINITY;
+    if (call.decay != nullptr)
+      call.decay[(static_cast<std::int64_t>(unit / call.heads) * call.n + t) * call.heads + unit % call.heads] =
+          before > -INFINITY ? before - most : 0.0f;
+  }
+  if (!backwards && call.last_c != nullptr && this_thread() == 0) call.last_c[unit] = carried;
+}
+
+}  // namespace
+
+void features(const FeaturesArgs& args, const Launch& launch) {
+  FeatureCall call(args);
+  call.c = args.scratch.as<float>();
+  call.decay = args.decay.as<float>();
+  call.begin = args.begin.as<const std::int32_t>();
+  call.first_c = args.first_c.as<const float>();
+  call.last_c = args.last_c.as<float>();
+  call.aligned = rows_on_16_bytes(args.x) && rows_on_16_bytes(args.features);
+  with_gpu_type(args.x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    constexpr std::size_t bytes = FeatureMemory<T>::other;
+    allow_shared(maxima_kernel<T>, bytes);
+    allow_shared(features_kernel<T>, bytes);
+    const Grid grid{call.grid(), threads, bytes};
+    if (args.kind != FeatureKind::relu) {
+      run("features maxima", maxima_kernel<T>, grid, launch, call);
+      const Grid units{dim3(static_cast<unsigned>(call.units)), threads};
+      if (args.keys) run("features running maxima", running_kernel, units, launch, call, false);
+      if (args.keys && args.direction == Direction::both)
+        run("features running maxima", running_kernel, units, launch, call, true);
+    }
+    run("features", features_kernel<T>, grid, launch, call);
+  });
+}
+
+}  // namespace longstride::kernels::cuda

@@ -1,0 +1,46 @@
+// The scan's scratch on a GPU: states that the caller does not keep, and numbers per chunk and row.
+#pragma once
+#include "kernels/scan/scan.h"
+
+namespace longstride::kernels::cuda {
+
+struct ScanScratch {
+  // Offsets in bytes; the pieces that a call does not need have no bytes.
+  std::int64_t whole, before, behind, gradients_before, gradients_behind, dbelow, errors, du, moved, added;
+  std::int64_t bytes = 0;
+
+  explicit ScanScratch(const ScanArgs& args) : ScanScratch(args, false) {}
+  explicit ScanScratch(const ScanBackwardArgs& args) : ScanScratch(args, true) {}
+
+  Tensor tensor() const { return {nullptr, Dtype::u8, {bytes}}; }
+
+ private:
+  template <class Args>
+  ScanScratch(const Args& args, bool backward) {
+    const bool both = args.direction == Direction::both, delta = args.form == ScanForm::delta;
+    const std::int64_t units = args.q.size(0) * args.q.size(2), n = args.q.size(1), chunks = units * scan_chunks(n),
+                       states = chunks * args.q.size(3) * (args.v.size(3) + (args.denominator.given() ? 1 : 0));
+    const auto floats = [&](bool needed, std::int64_t count) { return take(needed ? count * 4 : 0); };
+    whole = floats(true, chunks * (args.decay.rank() == 4 ? args.q.size(3) : 1));
+    before = floats(!args.chunk_states.given(), states);
+    behind = floats(both, states);
+    gradients_before = floats(backward && both, states);
+    gradients_behind = floats(backward, states);
+    dbelow = floats(backward && args.denominator.given(), units * n);
+    const auto chunk_rows = [&](bool needed, const Tensor& x, Dtype type) {
+      const std::int64_t width = (x.size(3) + 15) / 16 * 16;
+      return take(needed ? chunks * scan_chunk * width * static_cast<std::int64_t>(bytes_of(type)) : 0);
+    };
+    errors = chunk_rows(delta, args.v, Dtype::f32);
+    du = chunk_rows(delta && backward, args.v, Dtype::f32);
+    moved = chunk_rows(delta, args.k, args.k.dtype());
+    added = chunk_rows(delta, args.k, args.k.dtype());
+  }
+  std::int64_t take(std::int64_t count) {
+    const std::int64_t at = bytes;
+    bytes += (count + 255) / 256 * 256;
+    return at;
+  }
+};
+
+}  // namespace longstride::kernels::cuda

@@ -1,0 +1,67 @@
+// The scan's CUDA kernels on emulated blocks, in every size.
+#include <gtest/gtest.h>
+
+#include "tests/emulated/emulated_scan.h"
+
+namespace longstride::testing {
+namespace {
+
+using kernels::ScanForm;
+
+class EmulatedScansOften : public ::testing::TestWithParam<Dtype> {};
+INSTANTIATE_TEST_SUITE_P(In, EmulatedScansOften, ::testing::Values(Dtype::f32, Dtype::bf16, Dtype::f16),
+                         [](const auto& i) { return kernels::name_of(i.param); });
+
+TEST_P(EmulatedScansOften, EveryFormIsAsExactAsTheRecurrence) {
+  std::int64_t drawn = 0;
+  for (ScanShape s : scan_shapes()) {
+    ++drawn;
+    s.n = 140 + drawn;
+    s.key_size = drawn % 2 == 0 ? 16 : 24, s.value_size = drawn % 3 == 0 ? 16 : 21;
+    expect_the_recurrence(s, GetParam());
+  }
+}
+
+TEST_P(EmulatedScansOften, HeadsOfEverySizeAreAsExactAsTheRecurrence) {
+  const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{64, 64},  {16, 128}, {100, 64}, {128, 40},
+                                                                    {256, 16}, {72, 80},  {1, 1},    {33, 161}};
+  std::size_t drawn = 0;
+  for (ScanShape s : scan_shapes()) {
+    if (s.groups != s.states) continue;
+    std::tie(s.key_size, s.value_size) = sizes[drawn++ % sizes.size()];
+    // In a few channels keys are alike, and rounding a chunk's equations costs more than rounding the recurrence.
+    if (s.form == ScanForm::delta) s.key_size = std::max<std::int64_t>(s.key_size, 16);
+    s.n = 290;
+    expect_the_recurrence(s, GetParam());
+  }
+}
+
+TEST_P(EmulatedScansOften, RaggedLengthsAreAsExactAsTheRecurrenceInEveryOrder) {
+  for (ScanShape s : {ScanShape{ScanForm::sum, ScanDecay::none, true, true, true},
+                      ScanShape{ScanForm::gated, ScanDecay::head, true, false, true, true},
+                      ScanShape{ScanForm::gated, ScanDecay::channel, false, false, false, true},
+                      ScanShape{ScanForm::delta, ScanDecay::head, false, false, true, true},
+                      ScanShape{ScanForm::delta, ScanDecay::channel, false, false, false, true}})
+    for (const std::int64_t n : {1, 63, 128, 129, 400}) {
+      s.n = n, s.key_size = 20, s.value_size = 17, s.batch = 1 + n % 2, s.heads = 2;
+      expect_the_recurrence(s, GetParam(), n == 129 ? 3 : 1);
+    }
+}
+
+TEST_P(EmulatedScansOften, StrongDecaysAreAsExactAsTheRecurrence) {
+  for (ScanShape s : scan_shapes()) {
+    if (s.decay == ScanDecay::none || !s.groups || !s.states) continue;
+    s.n = 260, s.strength = 40, s.key_size = s.value_size = 8;
+    expect_the_recurrence(s, GetParam());
+  }
+}
+
+// The largest tiles that a block has.
+TEST_P(EmulatedScansOften, StatesOfThePerformerAreAsExactAsTheRecurrence) {
+  ScanShape s{ScanForm::gated, ScanDecay::head, true, false, true, true};
+  s.n = 200, s.key_size = 512, s.value_size = 128;
+  expect_the_recurrence(s, GetParam());
+}
+
+}  // namespace
+}  // namespace longstride::testing

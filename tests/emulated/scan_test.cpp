@@ -1,0 +1,24 @@
+// The scan's CUDA kernels on emulated blocks.
+#include <gtest/gtest.h>
+
+#include "tests/emulated/emulated_scan.h"
+
+namespace longstride::testing {
+namespace {
+
+using kernels::ScanForm;
+
+// Both kinds of products; scan_slow.cpp has every form in every type.
+TEST(EmulatedScans, AreAsExactAsTheRecurrence) {
+  for (ScanShape s : {ScanShape{ScanForm::sum, ScanDecay::none, true, true, true},
+                      ScanShape{ScanForm::gated, ScanDecay::head, true, false, true, true},
+                      ScanShape{ScanForm::gated, ScanDecay::channel, false, false, false, true},
+                      ScanShape{ScanForm::delta, ScanDecay::head, false, false, true, true}}) {
+    s.n = 150, s.key_size = 18, s.value_size = 16;
+    expect_the_recurrence(s, Dtype::f32);
+    expect_the_recurrence(s, Dtype::bf16);
+  }
+}
+
+}  // namespace
+}  // namespace longstride::testing
