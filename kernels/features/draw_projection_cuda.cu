@@ -16,12 +16,15 @@ struct DrawCall {
   int m, d;
   std::uint64_t seed;
   std::uint32_t redraw, domain;
+  const std::int64_t* step;  // null: redraw is given
+  std::int64_t every;
 };
 
 __global__ __launch_bounds__(threads) void draw_kernel(const DrawCall call) {
   const std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * threads + this_thread();
   if (e >= call.count) return;
-  call.drawn[e] = normal_of(philox(call.seed, static_cast<std::uint64_t>(e), call.redraw, call.domain));
+  const auto redraw = call.step != nullptr ? static_cast<std::uint32_t>(*call.step / call.every) : call.redraw;
+  call.drawn[e] = normal_of(philox(call.seed, static_cast<std::uint64_t>(e), redraw, call.domain));
 }
 
 __device__ double dot_of(const double* a, const double* b, int d) {
@@ -64,7 +67,9 @@ void draw_projection(const DrawProjectionArgs& args, const Launch& launch) {
                       d,
                       args.seed,
                       args.redraw,
-                      domain_of(Purpose::projection, args.layer)};
+                      domain_of(Purpose::projection, args.layer),
+                      args.step,
+                      args.every};
   const Grid each{dim3(static_cast<unsigned>((call.count + threads - 1) / threads)), threads};
   run("draw projection", draw_kernel, each, launch, call);
   if (args.orthogonal)

@@ -17,6 +17,7 @@ struct FeatureCall {
   const std::int32_t* begin = nullptr;
   const float* first_c = nullptr;
   float* last_c = nullptr;
+  bool states = false;
   std::int32_t n = 0, heads = 0, units = 0, chunks = 0, d = 0, m = 0, projections = 1;
   float scale = 1;  // d^(-1/4)
   bool aligned = true, both = false;

@@ -1,6 +1,7 @@
 // Features: the largest exponents of every row; of keys their running maximum; and the features relative to it, from
 // the same products computed again.
 #include <cmath>
+#include <limits>
 
 #include "kernels/attention/delta.h"
 #include "kernels/features/feature_rows.cuh"
@@ -115,6 +116,7 @@ __global__ __launch_bounds__(threads) void running_kernel(const FeatureCall call
   const std::int32_t* const begin =
       call.begin != nullptr ? call.begin + static_cast<std::int64_t>(unit / call.heads) * call.n : nullptr;
   float carried = !backwards && call.first_c != nullptr ? call.first_c[unit] : -INFINITY;
+  if (call.states && carried == 0) carried = -INFINITY;
   for (int from = 0; from < call.n; from += threads) {
     const int number = from + this_thread(), t = backwards ? call.n - 1 - number : number;
     const bool there = number < call.n;
@@ -154,7 +156,8 @@ __global__ __launch_bounds__(threads) void running_kernel(const FeatureCall call
       call.decay[(static_cast<std::int64_t>(unit / call.heads) * call.n + t) * call.heads + unit % call.heads] =
           before > -INFINITY ? before - most : 0.0f;
   }
-  if (!backwards && call.last_c != nullptr && this_thread() == 0) call.last_c[unit] = carried;
+  if (!backwards && call.last_c != nullptr && this_thread() == 0)
+    call.last_c[unit] = call.states && carried == 0 ? std::numeric_limits<float>::min() : carried;
 }
 
 }  // namespace
@@ -166,6 +169,7 @@ void features(const FeaturesArgs& args, const Launch& launch) {
   call.begin = args.begin.as<const std::int32_t>();
   call.first_c = args.first_c.as<const float>();
   call.last_c = args.last_c.as<float>();
+  call.states = args.states;
   call.aligned = rows_on_16_bytes(args.x) && rows_on_16_bytes(args.features);
   with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);

@@ -20,9 +20,6 @@ struct OnDevice {
 };
 template <class C>
 using OnDevices = ::testing::Types<OnDevice<C, Device::cpu>, OnDevice<C, Device::cuda>>;
-// For models that have no kernels for GPUs.
-template <class C>
-using OnCpu = ::testing::Types<OnDevice<C, Device::cpu>>;
 struct DeviceNames {
   template <class T>
   static std::string GetName(int) {

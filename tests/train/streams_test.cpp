@@ -12,7 +12,7 @@ namespace longstride::test {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(DistanceAttention, StreamProperties, OnDevices<DistanceToy>, DeviceNames);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mixed, StreamProperties, OnDevices<MixedToy>, DeviceNames);
-INSTANTIATE_TYPED_TEST_SUITE_P(Scan, StreamProperties, OnCpu<ScanToy>, DeviceNames);
+INSTANTIATE_TYPED_TEST_SUITE_P(Scan, StreamProperties, OnDevices<ScanToy>, DeviceNames);
 
 namespace {
 

@@ -118,10 +118,6 @@ std::string ScanMixer::state() const {
                      columns(), thousands(numbers * static_cast<std::int64_t>(sizeof(float))));
 }
 
-std::string ScanMixer::problem_on_gpu() const {
-  return "layers of kind scan have no kernels for GPUs yet; use --device cpu";
-}
-
 std::string ScanMixer::problem_of_ranks(int /*ranks*/) const {
   return "layers of kind scan read whole sequences; set parallel.sequence_ranks to 1";
 }

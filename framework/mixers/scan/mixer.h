@@ -82,7 +82,6 @@ class ScanMixer final : public Mixer {
   void extend(Reach& reach) const override;
   std::string state() const override;
   bool remembers_without_end() const override { return config_.scan.memory; }
-  std::string problem_on_gpu() const override;
   std::string problem_of_ranks(int ranks) const override;
   std::string summary() const override;
   std::vector<MixerBench> bench(Context& ctx, Scratch& scratch, std::int64_t batch,
