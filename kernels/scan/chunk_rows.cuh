@@ -98,7 +98,7 @@ __device__ inline void load_rows(Tile<T, C> tile, const RowsView& view, const Pl
     return;
   }
   const int words = columns.padded / word;
-#pragma unroll 4
+#pragma unroll 2
   for (int i = this_thread(); i < rows * words; i += threads) {
     const int row = i / words, column = i % words * word;
     uint4 x = make_uint4(0, 0, 0, 0);
@@ -175,7 +175,7 @@ __device__ inline float load_state(Values<T> tile, const ScanCall& call, const f
   }
   const float inverse = 1 / scale;
   if (call.columns % 4 != 0) {
-#pragma unroll 4
+#pragma unroll 2
     for (int i = this_thread(); i < keys.padded * padded; i += threads)
       tile.set(i / padded, i % padded, at(i) * inverse);
     return scale;

@@ -154,7 +154,7 @@ __device__ inline void add_product(Strip<Blocks>& strip, Left left, int row, Rig
       }
     }
   } else {
-#pragma unroll 2
+#pragma unroll 1
     for (int k = begin; k < end; k += 16) {
       std::uint32_t a[4];
       load_left(a, left, row, k);

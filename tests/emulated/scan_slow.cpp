@@ -30,7 +30,7 @@ TEST_P(EmulatedScansOften, HeadsOfEverySizeAreAsExactAsTheRecurrence) {
     if (s.groups != s.states) continue;
     std::tie(s.key_size, s.value_size) = sizes[drawn++ % sizes.size()];
     // In a few channels keys are alike, and rounding a chunk's equations costs more than rounding the recurrence.
-    if (s.form == ScanForm::delta) s.key_size = std::max<std::int64_t>(s.key_size, 16);
+    if (s.form == ScanForm::delta) s.key_size = std::max<std::int64_t>(s.key_size, 32);
     s.n = 290;
     expect_the_recurrence(s, GetParam());
   }
