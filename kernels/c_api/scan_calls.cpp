@@ -25,8 +25,7 @@ struct ScanArrays {
   Shape chunk_states = {s.rows.batch * s.rows.heads, scan_chunks(s.rows.n), s.rows.key_size, columns};
 };
 
-// What forward keeps for backward: denominators, and on lines behind them states. Whole lines in all, so that the
-// memory of several calls may follow each other.
+// What forward keeps for backward: states, and denominators behind them.
 struct Kept {
   Tensor denominator, chunk_states;
   std::size_t bytes = 0;
@@ -36,11 +35,11 @@ struct Kept {
     const auto take = [&](bool given, const Shape& shape) {
       const auto* at = static_cast<const std::byte*>(memory);
       const Tensor t = array_of(given, at == nullptr ? nullptr : at + bytes, arrays.exact, shape);
-      bytes += in_lines(t.bytes());
+      bytes += t.bytes();
       return t;
     };
-    denominator = take(s.normalised && !s.forward_only, arrays.denominator);
     chunk_states = take(!s.both() && !s.forward_only, arrays.chunk_states);
+    denominator = take(s.normalised && !s.forward_only, arrays.denominator);
   }
 };
 
