@@ -237,7 +237,7 @@ void check_call(const Plan& plan, const Call& call) {
   if constexpr (requires { call.dout; }) check_gradients(s, call);
 }
 
-// What calls with and without a term have in common.
+// Calls with and without a term have this in common.
 template <class Plan>
 struct AttentionInterface {
   using Memory = longstride_memory;

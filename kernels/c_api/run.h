@@ -1,4 +1,4 @@
-// What the functions of all headers have in common: making a plan, its memory, and running a call. What differs is in
+// The functions of all headers make plans, tell memory and run calls in these ways. What differs is in
 // Interface<Plan>, which has
 //   create, memory                      names of functions, for messages
 //   ForwardCall, BackwardCall, Memory   structs of the header

@@ -53,7 +53,7 @@ void longstride_scan_destroy(struct longstride_scan_plan* plan);
 // As longstride_memory.
 struct longstride_scan_bytes {
   size_t struct_bytes;
-  size_t kept;  // from forward to backward: denominators, and the states before every 128 positions
+  size_t kept;  // from forward to backward: the states before every 128 positions, and denominators
   size_t forward_scratch;
   size_t backward_scratch;
 };

@@ -25,7 +25,7 @@ struct ScanArrays {
   Shape chunk_states = {s.rows.batch * s.rows.heads, scan_chunks(s.rows.n), s.rows.key_size, columns};
 };
 
-// What forward keeps for backward: states, and denominators behind them.
+// Forward keeps states for backward, and denominators behind them.
 struct Kept {
   Tensor denominator, chunk_states;
   std::size_t bytes = 0;

@@ -26,7 +26,7 @@ void check_form(const longstride_scan_config& c) {
 
 ScanSettings scan_settings_of(const longstride_scan_config* config) {
   const auto c = complete(config, "the config");
-  // What sizes GPUs take is for the kernels to say.
+  // The kernels say what sizes GPUs take.
   const Settings rows =
       checked({.batch = c.batch, .n = c.n, .heads = c.heads, .key_size = c.key_size, .value_size = c.value_size},
               c.dtype, c.device, "n", most_size);
