@@ -329,7 +329,7 @@ static void test_mistakes_of_calls(void) {
 int main(void) {
   test_forms(2, 9, 16, 16);
   test_forms(1, 150, 33, 7);
-  test_forms(2, 260, 8, 24);
+  test_forms(1, 260, 4, 6);
   test_forms(1, 1, 5, 3);
   test_mistakes_of_plans();
   test_mistakes_of_calls();

@@ -39,9 +39,9 @@ def scan(q, k, v, *, form="sum", decay=None, beta=None, normalise=False, groups=
         if not isinstance(x, torch.Tensor) and (x is not None or name in ("q", "k", "v")):
             raise ValueError(f"{name} is {type(x).__name__}, but must be a tensor")
     _check_form(form, decay, beta, normalise, first_state, return_state, direction)
-    _refuse_other_layouts(**given)
     begin = None
     if groups is not None:
+        _refuse_other_layouts(**given)
         scan_run.check(*scan_run.properties(q, k, v), None, None, None, None)
         begin, _ = _bounds(groups, None, q.shape[0], q.shape[2])
     exact = scan_run.exact_type(q.dtype)

@@ -13,6 +13,7 @@ KEPT = ("kept", "last_state")
 # Tensors that a call may leave out.
 NAMES = ("decay", "beta", "first_state", "begin")
 CHUNK = 128  # positions per state that is kept
+_parsed = functools.lru_cache(maxsize=512)(json.loads)
 
 
 def keeping(settings):
@@ -47,7 +48,7 @@ class _Shapes:
 
     def __init__(self, settings, q_shape, value_size):
         batch, heads, n, key_size = q_shape
-        s = json.loads(settings)
+        s = _parsed(settings)
         columns = value_size + s["normalise"]
         self.state, self.of_settings = (batch, heads, key_size, columns), s
         self.last_state = self.state if s["return_state"] else (0,)
