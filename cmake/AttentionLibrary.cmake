@@ -1,5 +1,5 @@
 # longstride_attention: the shared library of kernels/c_api, for callers in C and Python. It holds the kernels that it
-# calls and exports the functions of attention.h and distance.h alone, with the version of their interface (symbols.map).
+# calls and exports the functions of its headers alone, with the version of their interface (symbols.map).
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/c_api/*.cpp)
 set(symbols ${PROJECT_SOURCE_DIR}/kernels/c_api/symbols.map)
 add_library(longstride_attention SHARED ${sources})
@@ -26,5 +26,6 @@ set_target_properties(longstride_attention PROPERTIES EXPORT_NAME attention INTE
   INTERFACE_INCLUDE_DIRECTORIES
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>;$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 longstride_installed(longstride_attention)
-install(FILES ${PROJECT_SOURCE_DIR}/kernels/c_api/attention.h ${PROJECT_SOURCE_DIR}/kernels/c_api/distance.h
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/longstride)
+set(headers attention.h distance.h scan.h)
+list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/kernels/c_api/)
+install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/longstride)

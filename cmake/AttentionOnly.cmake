@@ -2,7 +2,8 @@
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(fmt REQUIRED)
 include(Cuda)
-longstride_room(kernels PATH kernels FOLDERS attention base distance_attention gpu OPTIONS ${longstride_kernel_options}
+longstride_room(kernels PATH kernels FOLDERS attention base block_lists distance_attention gpu scan
+  OPTIONS ${longstride_kernel_options}
   LINK PUBLIC OpenMP::OpenMP_CXX fmt::fmt)
 if(LONGSTRIDE_CUDA)
   target_link_libraries(longstride_kernels PUBLIC CUDA::cudart)

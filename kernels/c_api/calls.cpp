@@ -1,13 +1,11 @@
 // The functions of attention.h and distance.h: what a caller in C may get wrong is checked here, and no exception
 // leaves. Both interfaces have one plan and run their calls in the same way; a distance adds its term to the arguments.
 #include <memory>
-#include <type_traits>
 
 #include "kernels/attention/attention.h"
 #include "kernels/block_lists/block_lists.h"
 #include "kernels/c_api/distance_settings.h"
-#include "kernels/c_api/mistakes.h"
-#include "kernels/c_api/views.h"
+#include "kernels/c_api/run.h"
 #include "kernels/distance_attention/distance_attention.h"
 
 struct longstride_plan {
@@ -21,11 +19,6 @@ struct longstride_distance_plan {
 
 namespace longstride::kernels::c_api {
 namespace {
-
-// An array of the call, or no tensor where the plan has none.
-Tensor array_of(bool given, const void* data, Dtype dtype, const Shape& shape) {
-  return given ? Tensor(const_cast<void*>(data), dtype, shape) : Tensor();
-}
 
 Tensor lse_of(const Settings& s, const void* lse) {
   return array_of(true, lse, exact_type(s.device, s.dtype), {s.batch, s.heads, s.n});
@@ -80,7 +73,7 @@ BlockListsArgs lists_from_keys(const longstride_plan& plan, const BlockLists& li
   BlockListsArgs args{lists};
   const auto take = [&](const Shape& shape) {
     const Tensor t(memory == nullptr ? nullptr : memory + bytes, Dtype::i32, shape);
-    bytes += (t.bytes() + scratch_line - 1) / scratch_line * scratch_line;
+    bytes += in_lines(t.bytes());
     return t;
   };
   const Shape all = lists.keys.shape();
@@ -166,7 +159,7 @@ Args args_of(const longstride_distance_plan& plan, const Call& call, bool planni
 
 // A gradient that is wanted, of something that the plan has.
 void check_gradient(const DistanceSettings& s, const void* gradient, bool absent, const char* name) {
-  if (gradient != nullptr) check_array(gradient, bytes_of(Parameters{s}.exact), absent, name);
+  check_optional(gradient, bytes_of(Parameters{s}.exact), absent, name);
 }
 
 template <class Call>
@@ -244,87 +237,46 @@ void check_call(const Plan& plan, const Call& call) {
   if constexpr (requires { call.dout; }) check_gradients(s, call);
 }
 
+// Calls with and without a term have this in common.
 template <class Plan>
-struct Interface;
-template <>
-struct Interface<longstride_plan> {
-  static constexpr const char *create = "longstride_attention_create", *memory = "longstride_attention_memory";
-  using ForwardCall = longstride_forward_call;
-  using BackwardCall = longstride_backward_call;
-  using Forward = AttentionArgs;
-  using Backward = AttentionBackwardArgs;
+struct AttentionInterface {
+  using Memory = longstride_memory;
+
+  static const Settings& settings(const Plan& plan) { return plan.settings.keys; }
+  static std::size_t kept_bytes(const Plan& plan) { return lse_of(plan.settings.queries, nullptr).bytes(); }
+  static bool has_backward(const Plan&) { return true; }
+  template <class Call>
+  static void check(const Plan& plan, const Call& call) {
+    check_call(plan, call);
+  }
+  template <class Args, class Call>
+  static Args args(const Plan& plan, const Call& call, bool planning) {
+    return args_of<Args>(plan, call, planning);
+  }
+  // For lists seen from the keys.
+  template <class Call, class Args>
+  static std::size_t more_scratch(const Plan& plan, const Call&, const Args& args) {
+    std::size_t bytes = 0;
+    if constexpr (requires {
+                    args.lists;
+                    args.dout;
+                  })
+      if (args.lists.given()) lists_from_keys(plan, args.lists, nullptr, bytes);
+    return bytes;
+  }
+  template <class Args>
+  static void prepare(const Plan& plan, Args& args, std::byte* more, const Launch& launch) {
+    if constexpr (requires { args.lists; }) {
+      std::size_t bytes = 0;
+      const BlockListsArgs lists = lists_from_keys(plan, args.lists, more, bytes);
+      lists.check(plan.settings.keys.device);
+      launch_on(plan.settings.keys.device, lists, launch);
+      args.lists = lists.lists;
+    }
+  }
 };
-template <>
-struct Interface<longstride_distance_plan> {
-  static constexpr const char *create = "longstride_distance_create", *memory = "longstride_distance_memory";
-  using ForwardCall = longstride_distance_forward_call;
-  using BackwardCall = longstride_distance_backward_call;
-  using Forward = DistanceAttentionArgs;
-  using Backward = DistanceAttentionBackwardArgs;
-};
 
-// Scratch for attention and, on lines behind it, for lists seen from the keys.
-struct ScratchBytes {
-  std::size_t attention = 0, lists = 0;
-
-  std::size_t lists_at() const { return (attention + scratch_line - 1) / scratch_line * scratch_line; }
-  std::size_t all() const { return lists == 0 ? attention : lists_at() + lists; }
-};
-
-template <class Plan, class Call, class Args>
-ScratchBytes scratch_of(const Plan& plan, const Call& call, const Args& args) {
-  const Device device = plan.settings.keys.device;
-  ScratchBytes bytes{args.scratch_on(device).bytes()};
-  if constexpr (requires { call.dsink; })
-    if (args.lists.given()) lists_from_keys(plan, args.lists, nullptr, bytes.lists);
-  return bytes;
-}
-
-// The lists, seen from the keys as well.
-BlockLists run_lists(const longstride_plan& plan, const BlockLists& lists, std::byte* scratch, const Launch& launch) {
-  std::size_t bytes = 0;
-  const BlockListsArgs args = lists_from_keys(plan, lists, scratch, bytes);
-  args.check(plan.settings.keys.device);
-  launch_on(plan.settings.keys.device, args, launch);
-  return args.lists;
-}
-
-template <class Plan>
-void memory(const Plan* plan, longstride_memory* out) {
-  using I = Interface<Plan>;
-  check_plan(plan, I::create);
-  check_struct(out, "memory");
-  const DistanceSettings& s = plan->settings;
-  const typename I::ForwardCall forward{};
-  const typename I::BackwardCall backward{};
-  out->lse = lse_of(s.queries, nullptr).bytes();
-  out->forward_scratch = scratch_of(*plan, forward, args_of<typename I::Forward>(*plan, forward, true)).all();
-  out->backward_scratch = scratch_of(*plan, backward, args_of<typename I::Backward>(*plan, backward, true)).all();
-}
-
-template <class Plan, class Call>
-void run(const Plan* plan, const Call* given) {
-  using I = Interface<Plan>;
-  constexpr bool forward = std::is_same_v<Call, typename I::ForwardCall>;
-  check_plan(plan, I::create);
-  const Call call = complete(given, forward ? "the forward call" : "the backward call");
-  const Settings& s = plan->settings.keys;
-  check_call(*plan, call);
-  auto args = args_of<std::conditional_t<forward, typename I::Forward, typename I::Backward>>(*plan, call, false);
-  const ScratchBytes bytes = scratch_of(*plan, call, args);
-  check_scratch(call.scratch, call.scratch_bytes, bytes.all(), I::memory);
-  if (s.batch == 0) return;
-  const Launch launch{.stream = call.stream};
-  if constexpr (requires { args.lists; })
-    if (bytes.lists > 0)
-      args.lists = run_lists(*plan, args.lists, static_cast<std::byte*>(call.scratch) + bytes.lists_at(), launch);
-  args.check(s.device);
-  const Tensor needed = args.scratch_on(s.device);
-  if (needed.given()) args.scratch = Tensor(call.scratch, needed.dtype(), needed.shape());
-  launch_on(s.device, args, launch);
-}
-
-longstride_plan plan_of(const longstride_plan_config* given) {
+longstride_plan attention_plan_of(const longstride_plan_config* given) {
   const longstride_plan_config config = complete(given, "the plan's config");
   const Settings keys = settings_of(config);
   const longstride_pattern described = complete(config.pattern, "the pattern");
@@ -338,16 +290,30 @@ longstride_plan plan_of(const longstride_plan_config* given) {
     throw Mistake("block is {}, but lists restrict a pattern of one part, dense", config.block);
   return plan;
 }
-longstride_distance_plan plan_of(const longstride_distance_config* config) { return {distance_settings_of(config)}; }
-
-template <class Config, class Plan>
-void create(const Config* config, Plan** plan) {
-  if (plan == nullptr) throw Mistake("plan is null, but must be where the plan is to be kept");
-  *plan = nullptr;
-  *plan = new Plan(plan_of(config));
-}
 
 }  // namespace
+
+template <>
+struct Interface<longstride_plan> : AttentionInterface<longstride_plan> {
+  static constexpr const char *create = "longstride_attention_create", *memory = "longstride_attention_memory";
+  using ForwardCall = longstride_forward_call;
+  using BackwardCall = longstride_backward_call;
+  using Forward = AttentionArgs;
+  using Backward = AttentionBackwardArgs;
+  static longstride_plan plan_of(const longstride_plan_config* config) { return attention_plan_of(config); }
+};
+template <>
+struct Interface<longstride_distance_plan> : AttentionInterface<longstride_distance_plan> {
+  static constexpr const char *create = "longstride_distance_create", *memory = "longstride_distance_memory";
+  using ForwardCall = longstride_distance_forward_call;
+  using BackwardCall = longstride_distance_backward_call;
+  using Forward = DistanceAttentionArgs;
+  using Backward = DistanceAttentionBackwardArgs;
+  static longstride_distance_plan plan_of(const longstride_distance_config* config) {
+    return {distance_settings_of(config)};
+  }
+};
+
 }  // namespace longstride::kernels::c_api
 
 namespace c_api = longstride::kernels::c_api;

@@ -13,9 +13,8 @@ namespace longstride::kernels::c_api {
 namespace {
 
 // Kernels number heads by 16 bits, and those for GPUs rows by 31 and sequences by 16.
-constexpr std::int64_t most_heads = 32767, most_size = 65536, most_elements = std::int64_t{1} << 48;
-constexpr std::int64_t most_size_on_gpu = 128, most_rows_on_gpu = std::numeric_limits<std::int32_t>::max(),
-                       most_sequences_on_gpu = 65535;
+constexpr std::int64_t most_heads = 32767, most_elements = std::int64_t{1} << 48;
+constexpr std::int64_t most_rows_on_gpu = std::numeric_limits<std::int32_t>::max(), most_sequences_on_gpu = 65535;
 constexpr std::size_t most_parts = 4096;
 constexpr std::int64_t most_layers = std::int64_t{1} << 31;  // far above those of recipes
 
@@ -75,13 +74,13 @@ std::string without_prefix(std::string problem) {
   return problem;
 }
 
-void check_sizes(const Settings& s, const char* n) {
+void check_sizes(const Settings& s, const char* n, std::int64_t most_on_gpu = most_size_on_gpu) {
   const bool gpu = s.device == Device::cuda;
   check_range("batch", s.batch, 0, gpu ? most_sequences_on_gpu : most_elements);
   check_range(n, s.n, 1, longest_plan);
   check_range("heads", s.heads, 1, most_heads);
-  check_range("key_size", s.key_size, 1, gpu ? most_size_on_gpu : most_size);
-  check_range("value_size", s.value_size, 1, gpu ? most_size_on_gpu : most_size);
+  check_range("key_size", s.key_size, 1, gpu ? most_on_gpu : most_size);
+  check_range("value_size", s.value_size, 1, gpu ? most_on_gpu : most_size);
   const std::int64_t rows = s.n * s.heads;
   const std::int64_t most = gpu ? most_rows_on_gpu : most_elements / std::max(s.key_size, s.value_size);
   if (s.batch > most / rows)
@@ -118,13 +117,13 @@ void check_count(const char* name, const char* count_name, const void* array, st
   if (array == nullptr && count > 0) throw Mistake("{} is null, but {} is {}", name, count_name, count);
 }
 
-Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n) {
+Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n, std::int64_t most_on_gpu) {
   s.dtype = dtype_of(dtype);
   s.device = device_of(device);
   if (!computes(s.device, s.dtype))
     throw Mistake("dtype is {}, but {}", name_of(s.dtype),
                   s.device == Device::cpu ? "the CPU computes in f32 and f64" : "a GPU computes in f32, bf16 and f16");
-  check_sizes(s, n);
+  check_sizes(s, n, most_on_gpu);
   if (!(s.scale >= 0 && std::isfinite(s.scale)))
     throw Mistake("scale is {}, but must be a positive number, or 0 for 1 / sqrt(key_size)", s.scale);
   if (s.scale == 0) s.scale = 1 / std::sqrt(static_cast<double>(s.key_size));

@@ -27,8 +27,11 @@ void check_range(const char* name, std::int64_t value, std::int64_t least, std::
 void check_flag(const char* name, std::int32_t value);
 // An array that is null has no elements.
 void check_count(const char* name, const char* count_name, const void* array, std::size_t count);
+inline constexpr std::int64_t most_size = 65536, most_size_on_gpu = 128;
 // `s` with a dtype and a device of their enums; a scale of 0 becomes 1 / sqrt(key_size). `n`: what callers call s.n.
-Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n);
+// most_on_gpu: elements of a head there.
+Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n,
+                 std::int64_t most_on_gpu = most_size_on_gpu);
 Settings settings_of(const longstride_plan_config& config);
 
 // Bounds, sinks, lists and labels, which calls may give besides tensors.

@@ -90,6 +90,10 @@ void check_array(const void* data, std::size_t bytes, bool absent, const char* n
   check_alignment(data, bytes, name);
 }
 
+void check_optional(const void* data, std::size_t bytes, bool absent, const char* name) {
+  if (data != nullptr) check_array(data, bytes, absent, name);
+}
+
 void check_bounds(const Settings& queries, const Extras& extras, std::int64_t keys, const std::int32_t* begin,
                   const std::int32_t* end) {
   for (std::int64_t unit = 0; unit < queries.batch * extras.bounds_heads; ++unit) {
@@ -112,14 +116,36 @@ void check_lists(const BlockLists& lists, std::int64_t keys) {
   if (!problem.empty()) throw Mistake("{}", problem);
 }
 
+void check_begin(const Settings& s, const std::int32_t* begin) {
+  for (std::int64_t row = 0; row < s.batch; ++row, begin += s.n)
+    for (std::int64_t i = 0; i < s.n; ++i)
+      if (begin[i] != i && (i == 0 || begin[i] != begin[i - 1]))
+        throw Mistake("begin of row {} (position {}) is {}, but must be {}, or that of the position before it", row, i,
+                      begin[i], i);
+}
+
+void check_numbers(const Tensor& numbers, double least, double most, const char* name, const char* allowed) {
+  with_float_type(numbers.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const T* x = numbers.as<const T>();
+    for (std::int64_t i = 0; i < numbers.count(); ++i)
+      if (!(x[i] >= static_cast<T>(least) && x[i] <= static_cast<T>(most)))
+        throw Mistake("{} is {} at element {}, but must be {}", name, x[i], i, allowed);
+  });
+}
+
+void check_lines(const void* data, const char* name) {
+  if (reinterpret_cast<std::uintptr_t>(data) % scratch_line != 0)
+    throw Mistake("{} is at {}, but must be aligned to {} bytes", name, fmt::ptr(data), scratch_line);
+}
+
 void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed, const char* memory_function) {
   if (needed == 0) return;
   if (scratch == nullptr) throw Mistake("scratch is null, but this call needs {} bytes ({})", needed, memory_function);
   if (bytes < needed)
     throw Mistake("scratch has {} bytes, but this call needs {}: ask {} with the number of threads that is set now",
                   bytes, needed, memory_function);
-  if (reinterpret_cast<std::uintptr_t>(scratch) % scratch_line != 0)
-    throw Mistake("scratch is at {}, but must be aligned to {} bytes", fmt::ptr(scratch), scratch_line);
+  check_lines(scratch, "scratch");
 }
 
 }  // namespace longstride::kernels::c_api

@@ -16,12 +16,18 @@ void check_output(const Settings& s, const longstride_output& output, std::int64
 void check_lse(const Settings& s, const void* lse);
 // An array of elements of `bytes`, which may be null only if `absent`, and must be then.
 void check_array(const void* data, std::size_t bytes, bool absent, const char* name);
-// Bounds, a sink and lists, in the host's memory.
+// One that may always be null.
+void check_optional(const void* data, std::size_t bytes, bool absent, const char* name);
+// Bounds, a sink, lists and numbers, in the host's memory.
 void check_bounds(const Settings& queries, const Extras& extras, std::int64_t keys, const std::int32_t* begin,
                   const std::int32_t* end);
 void check_sink(const Settings& s, const void* sink);
 void check_lists(const BlockLists& lists, std::int64_t keys);
+void check_begin(const Settings& s, const std::int32_t* begin);
+// No number may be below `least`, above `most` or NaN. allowed: of the message.
+void check_numbers(const Tensor& numbers, double least, double most, const char* name, const char* allowed);
 constexpr std::size_t scratch_line = 64;  // to which scratch is aligned
+void check_lines(const void* data, const char* name);
 // memory_function: the function of the interface that returns `needed`.
 void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed, const char* memory_function);
 
@@ -32,6 +38,11 @@ Tensor view_of(const Settings& s, const Rows& rows, std::int64_t size) {
           s.dtype,
           {s.batch, s.n, s.heads, size},
           {rows.batch_stride, rows.position_stride, rows.head_stride, 1}};
+}
+
+// An array of the call, or no tensor where it has none.
+inline Tensor array_of(bool given, const void* data, Dtype dtype, const Shape& shape) {
+  return given ? Tensor(const_cast<void*>(data), dtype, shape) : Tensor();
 }
 
 }  // namespace longstride::kernels::c_api

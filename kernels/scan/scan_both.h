@@ -1,7 +1,7 @@
 // The sum in both directions on the CPU: every output of a group reads one state, so all is products of matrices,
 //   S = K^T V,  O = Q S;   G = Q^T dO,  dQ = dO S^T,  dK = V G^T,  dV = K G.
+// Products read a right side by its rows, so states that are transposed there are summed so.
 #pragma once
-#include "kernels/gemm/blas.h"
 #include "kernels/scan/scan_rows.h"
 
 namespace longstride::kernels::cpu {
@@ -10,13 +10,15 @@ namespace longstride::kernels::cpu {
 template <class T>
 struct BothSpace {
   ScanChunk<T> chunk;
-  T *state, *gradient;  // (key size, width)
+  T *state, *gradient;  // (key size, width); backward has (width, ld) of the state
+  T* gradient_t;        // (width, ld)
   T* out;               // rows of a chunk
 
   BothSpace(const ScanSizes<T>& size, Carver& carver)
       : chunk(size, carver),
-        state(carver.take<T>(size.key_size * size.width)),
-        gradient(carver.take<T>(size.key_size * size.width)),
+        state(carver.take<T>(size.ld * size.width)),
+        gradient(carver.take<T>(size.ld * size.width)),
+        gradient_t(carver.take<T>(size.ld * size.width)),
         out(carver.take<T>(scan_chunk * std::max(size.ld, size.width))) {}
 };
 
@@ -56,49 +58,54 @@ void each_group(const Args& args, Sum&& sum, Write&& write) {
   }
 }
 
+// to (a's columns, b's columns) = a^T b over the rows of a chunk, added to what was there or not.
 template <class T>
-void add_state(const BothSpace<T>& space, std::int64_t rows, bool add) {
-  const ScanSizes<T>& size = space.chunk.size;
-  multiply<T>(size.key_size, size.width, rows, {space.chunk.k, size.ld, true}, {space.chunk.v, size.width}, add,
-              {space.state, size.width});
+void add_products(const T* a, std::int64_t lda, std::int64_t columns, const T* b, std::int64_t ldb, std::int64_t rows,
+                  bool add, T* to) {
+  const Left<T> left{a, 1, lda};
+  if (add)
+    multiply<Into::sum>(left, b, ldb, to, ldb, columns, ldb, rows);
+  else
+    multiply<Into::zero>(left, b, ldb, to, ldb, columns, ldb, rows);
 }
 
 template <class T>
 void scan_both(const ScanArgs& args) {
-  each_group<T>(args, add_state<T>,
-                [&](const BothSpace<T>& space, std::int64_t unit, std::int64_t first, std::int64_t rows) {
-                  const ScanSizes<T>& size = space.chunk.size;
-                  multiply<T>(rows, size.width, size.key_size, {space.chunk.q, size.ld}, {space.state, size.width},
-                              false, {space.out, size.width});
-                  scatter(space.out, size.width, rows_of<T>(args.o, unit / size.heads, unit % size.heads), first, rows);
-                  if (size.columns == size.value_size) return;
-                  for (std::int64_t t = 0; t < rows; ++t)
-                    args.denominator.as<T>()[unit * size.n + first + t] = space.out[t * size.width + size.value_size];
-                });
+  const auto sum = [](const BothSpace<T>& space, std::int64_t rows, bool add) {
+    const ScanChunk<T>& chunk = space.chunk;
+    add_products(chunk.k, chunk.size.ld, chunk.size.key_size, chunk.v, chunk.size.width, rows, add, space.state);
+  };
+  each_group<T>(args, sum, [&](const BothSpace<T>& space, std::int64_t unit, std::int64_t first, std::int64_t rows) {
+    const ScanSizes<T>& size = space.chunk.size;
+    multiply<Into::zero, T>({space.chunk.q, size.ld, 1}, space.state, size.width, space.out, size.width, rows,
+                            size.width, size.key_size);
+    scatter(space.out, size.width, rows_of<T>(args.o, unit / size.heads, unit % size.heads), first, rows);
+    if (size.columns == size.value_size) return;
+    for (std::int64_t t = 0; t < rows; ++t)
+      args.denominator.as<T>()[unit * size.n + first + t] = space.out[t * size.width + size.value_size];
+  });
 }
 
 template <class T>
 void scan_both_backward(const ScanBackwardArgs& args) {
   const auto sum = [](const BothSpace<T>& space, std::int64_t rows, bool add) {
-    const ScanSizes<T>& size = space.chunk.size;
-    add_state(space, rows, add);
-    multiply<T>(size.key_size, size.width, rows, {space.chunk.q, size.ld, true}, {space.chunk.dout, size.width}, add,
-                {space.gradient, size.width});
+    const ScanChunk<T>& chunk = space.chunk;
+    const ScanSizes<T>& size = chunk.size;
+    add_products(chunk.v, size.width, size.width, chunk.k, size.ld, rows, add, space.state);
+    add_products(chunk.q, size.ld, size.key_size, chunk.dout, size.width, rows, add, space.gradient);
+    add_products(chunk.dout, size.width, size.width, chunk.q, size.ld, rows, add, space.gradient_t);
   };
   each_group<T>(args, sum, [&](const BothSpace<T>& space, std::int64_t unit, std::int64_t first, std::int64_t rows) {
     const ScanSizes<T>& size = space.chunk.size;
-    const auto write = [&](const Tensor& to, std::int64_t ld) {
-      scatter(space.out, ld, rows_of<T>(to, unit / size.heads, unit % size.heads), first, rows);
+    // to = a b, with b (depth, ldb)
+    const auto write = [&](const T* a, std::int64_t depth, std::int64_t lda, const T* b, std::int64_t ldb,
+                           const Tensor& to) {
+      multiply<Into::zero, T>({a, lda, 1}, b, ldb, space.out, ldb, rows, ldb, depth);
+      scatter(space.out, ldb, rows_of<T>(to, unit / size.heads, unit % size.heads), first, rows);
     };
-    multiply<T>(rows, size.key_size, size.width, {space.chunk.dout, size.width}, {space.state, size.width, true}, false,
-                {space.out, size.ld});
-    write(args.dq, size.ld);
-    multiply<T>(rows, size.key_size, size.width, {space.chunk.v, size.width}, {space.gradient, size.width, true}, false,
-                {space.out, size.ld});
-    write(args.dk, size.ld);
-    multiply<T>(rows, size.width, size.key_size, {space.chunk.k, size.ld}, {space.gradient, size.width}, false,
-                {space.out, size.width});
-    write(args.dv, size.width);
+    write(space.chunk.dout, size.width, size.width, space.state, size.ld, args.dq);
+    write(space.chunk.v, size.width, size.width, space.gradient_t, size.ld, args.dk);
+    write(space.chunk.k, size.key_size, size.ld, space.gradient, size.width, args.dv);
   });
 }
 

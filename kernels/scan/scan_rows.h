@@ -23,7 +23,8 @@ struct ScanSizes {
         value_size(args.v.size(3)),
         columns(value_size + (args.denominator.given() ? 1 : 0)),
         ld(padded<T>(key_size)),
-        width((columns + together - 1) / together * together) {}
+        width(args.direction == Direction::both ? padded<T>(columns) : (columns + together - 1) / together * together) {
+  }
 
   // Columns of a unit are divided among tasks if there are fewer units than threads.
   std::int64_t columns_of_task() const {

@@ -1,4 +1,4 @@
-/* Attention from its definition (kernels/attention/naive.h), for tests in C. */
+/* Attention and scans from their definitions (naive.h of kernels/attention and kernels/scan), for tests in C. */
 #ifndef TESTS_C_API_NAIVE_H
 #define TESTS_C_API_NAIVE_H
 #include <stdint.h>
@@ -29,6 +29,20 @@ struct naive_result {
   double *o, *lse, *dq, *dk, *dv, *dtable, *dcontent_bias, *dposition_bias, *dspan, *dsink;
 };
 void naive_attention(const struct naive_problem* problem, enum arithmetic type, const struct naive_result* result);
+
+/* Arrays as in scan.h, whose numbers form and decay are; null: not given. */
+struct naive_scan_problem {
+  int64_t batch, n, heads, key_size, value_size;
+  int32_t form, decay, normalised, both;
+  const double *q, *k, *v, *decays, *beta, *first_state, *dout, *dlast_state;
+  const int32_t* begin;
+};
+/* summand: the largest product that a gradient of q or k is summed from. */
+struct naive_scan_result {
+  double *o, *last_state, *dq, *dk, *dv, *ddecay, *dbeta, *dfirst_state;
+  double summand;
+};
+void naive_scan(const struct naive_scan_problem* problem, enum arithmetic type, struct naive_scan_result* result);
 
 #ifdef __cplusplus
 }

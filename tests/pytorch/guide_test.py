@@ -4,7 +4,7 @@ import pathlib
 import support  # skips where PyTorch is missing
 
 page = pathlib.Path(__file__).resolve().parents[2] / "docs/guide/from_pytorch_and_c.md"
-names = ["attention", "distance_attention"]
+names = ["attention", "distance_attention", "scan"]
 # Before, FlexAttention has another interface.
 if tuple(int(part) for part in support.torch.__version__.split(".")[:2]) >= (2, 10):
     names.append("bounds")

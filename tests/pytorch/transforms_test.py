@@ -1,4 +1,4 @@
-"""Derivatives of longstride.attention by torch.func, in batches and in forward mode: right, or refused."""
+"""Derivatives of the operators by torch.func, in batches and in forward mode: right, or refused."""
 import unittest
 
 import support
@@ -6,7 +6,7 @@ import torch
 from support import longstride
 from torch.autograd import forward_ad
 
-longstride.attention, longstride.distance_attention  # registers the operators
+longstride.attention, longstride.distance_attention, longstride.scan  # registers the operators
 pattern = longstride.Pattern(parts=["local"], stride=4)
 q, k, v, dout = support.inputs(1, 2, 6, 4, 4, torch.float32)
 tangent, document = torch.ones_like(q), torch.tensor([0, 6], device=q.device)
@@ -21,6 +21,7 @@ FUNCTIONS = {
     "operator": by_operator,
     "attention in a document": lambda q, k, v: longstride.attention(q, k, v, pattern, groups=document),
     "distance_attention": lambda q, k, v: longstride.distance_attention(q, k, v, window=5),
+    "scan": lambda q, k, v: longstride.scan(q, k, v),
 }
 
 
@@ -76,6 +77,10 @@ def naive(q, k, v):
     return support.naive(q, k, v, support.allowed(pattern, q.shape[1], q.shape[2]).to(q.device))
 
 
+def naive_of(attend):
+    return (lambda q, k, v: (q @ k.transpose(2, 3)).tril() @ v) if attend is FUNCTIONS["scan"] else naive
+
+
 class Batches(unittest.TestCase):
     """Many gradients at once are those one by one."""
 
@@ -122,7 +127,7 @@ class Functions(unittest.TestCase):
 
             return torch.func.grad(outer)(k)
 
-        torch.testing.assert_close(nested(attend), nested(naive))
+        torch.testing.assert_close(nested(attend), nested(naive_of(attend)))
 
     @each
     def test_autograd_outside_of_a_transform_goes_on(self, attend):
@@ -131,7 +136,7 @@ class Functions(unittest.TestCase):
             inner = torch.func.grad(lambda a: (attend(q, b, v) * a).sum())(q)
             return torch.autograd.grad(inner.sum(), b)[0]
 
-        torch.testing.assert_close(gradient(attend), gradient(naive))
+        torch.testing.assert_close(gradient(attend), gradient(naive_of(attend)))
 
     @each
     def test_a_second_derivative_is_refused(self, attend):

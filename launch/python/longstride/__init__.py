@@ -20,6 +20,7 @@ _where = {
     "lists_of": ".bounds",
     "load": ".runs",
     "read_split": ".evaluation",
+    "scan": ".scan_op",
 }
 
 __all__ = sorted(_where)
@@ -40,7 +41,7 @@ def __dir__():
 def _register():
     """Registers the operators with PyTorch."""
     try:
-        for name in ("attention", "distance_attention"):
+        for name in ("attention", "distance_attention", "scan"):
             importlib.import_module(_where[name], __name__)
     except Exception:  # a library or PyTorch lacks something, which the first use of a name says
         pass

@@ -84,7 +84,7 @@ def _bounded_attention(q, k, v, text, scale, groups, bounds, lists, sink, labels
         if not isinstance(labels, Labels):
             raise ValueError(f"labels is {type(labels).__name__}, but must be longstride.Labels")
         (table, query_groups, key_groups), text = labels.tensors(), labels.added_to(text)
-    return call(torch.ops.longstride.bounded_attention, _eager_bounded, bounded_run.forward,
+    return call(torch.ops.longstride.bounded_attention, _eager_bounded, bounded_run,
                 dict(q=q, k=k, v=v, sink=sink, table=table, begin=begin, end=end, key_begin=key_begin, keys=keys,
                      query_groups=query_groups, key_groups=key_groups), (text, scale))
 
@@ -137,11 +137,11 @@ def call(operator, eager, run, given, how):
     tensors = [x for x in given.values() if x is not None]
     if not _needs_no_operator(*tensors):
         _refuse_other_layouts(**given)
-        return operator(*given.values(), *how)[0]
+        return run.results(operator(*given.values(), *how))
     try:
         if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
             return eager(*given.values(), how)
-        return run(*given.values(), *how)[0]
+        return run.results(run.forward(*given.values(), *how))
     except RuntimeError:
         _refuse_other_layouts(**given)
         raise
@@ -247,7 +247,7 @@ def _differentiable(operator, function):
         # The gradient of a tensor is not asked for in forward mode, so its derivative would silently be 0.
         if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled() and any(map(_has_tangent, args)):
             raise NotImplementedError(
-                "longstride.attention and distance_attention have gradients in reverse mode only (backward, "
+                "longstride's operators have gradients in reverse mode only (backward, "
                 "torch.autograd.grad), but a derivative in forward mode is asked for; use torch.func.vjp or jacrev "
                 "instead of jvp or jacfwd, or an attention that is written in PyTorch's own operators")
         if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args):
@@ -257,48 +257,54 @@ def _differentiable(operator, function):
     return kernel
 
 
-def define(name, inputs, constant, run):
-    """Defines the operators longstride::NAME and longstride::NAME_backward of tensors, a text and a scale. `run` is a
-    module that computes them. Returns the operator with gradients without the dispatcher, as a function of the tensors
-    and (text, scale), one argument, as each takes time."""
-    _operators.define(f"{name}({inputs}, str {constant}, float scale) -> (Tensor, Tensor)")
-    _operators.define(f"{name}_backward(Tensor dout, {inputs}, Tensor o, Tensor lse, str {constant}, float scale) -> "
+def define(name, inputs, settings, run):
+    """Defines the operators longstride::NAME and longstride::NAME_backward of tensors and settings, a text and others.
+    `run` is a module that computes them. The first result is o, the second, which has no gradient, what backward needs
+    besides; the others have gradients. Returns the operator with gradients without the dispatcher, as a function of the
+    tensors and settings, one argument, as each takes time."""
+    kept, *others = run.KEPT
+    douts = ", ".join(f"Tensor d{what}" for what in ("out", *others))
+    _operators.define(f"{name}({inputs}, {settings}) -> ({', '.join(['Tensor'] * (2 + len(others)))})")
+    _operators.define(f"{name}_backward({douts}, {inputs}, Tensor o, Tensor {kept}, {settings}) -> "
                       f"({', '.join(['Tensor'] * run.GRADIENTS)})")
     forward, backward = (getattr(torch.ops.longstride, name + which) for which in ("", "_backward"))
-    tensor_count = inputs.count("Tensor")
+    tensor_count, dout_count = inputs.count("Tensor"), 1 + len(others)
     ungiven = (None,) * (tensor_count - run.GRADIENTS)
+    ungiven_settings = (None,) * (1 + settings.count(","))
 
     class Eager(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *args):
             *tensors, how = args
-            o, lse = run.forward(*tensors, *how)
-            ctx.save_for_backward(*tensors, o, lse)
+            how = run.keeping(*how)
+            found = run.forward(*tensors, *how)
+            ctx.save_for_backward(*tensors, *found[:2])
             ctx.how = how
-            return o
+            return run.results(found)
 
         @staticmethod
-        def backward(ctx, dout):
+        def backward(ctx, *douts):
             saved = ctx.saved_tensors
-            args = (dout, *saved, *ctx.how)
+            args = (*douts, *saved, *ctx.how)
             # The operator refuses a second derivative.
-            if torch.is_grad_enabled() or not _needs_no_operator(dout) or _is_batched(dout):
+            if torch.is_grad_enabled() or not _needs_no_operator(*douts) or any(map(_is_batched, douts)):
                 return *run.in_their_types(saved, backward(*args)), *ungiven, None
             return *run.in_their_types(saved, run.backward(*args)), *ungiven, None
 
     class Differentiable(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *args):
-            o, lse = _within_forward(forward, *args)
-            ctx.save_for_backward(*args[:tensor_count], o, lse)
-            ctx.mark_non_differentiable(lse)
-            ctx.how = args[tensor_count:]
-            return o, lse
+            tensors, ctx.how = args[:tensor_count], run.keeping(*args[tensor_count:])
+            found = _within_forward(forward, *tensors, *ctx.how)
+            ctx.save_for_backward(*tensors, *found[:2])
+            ctx.mark_non_differentiable(found[1])
+            return tuple(found)
 
         @staticmethod
-        def backward(ctx, dout, _):
+        def backward(ctx, dout, _, *douts):
             saved = ctx.saved_tensors
-            return *run.in_their_types(saved, backward(dout, *saved, *ctx.how)), *ungiven, None, None
+            found = backward(dout, *douts, *saved, *ctx.how)
+            return *run.in_their_types(saved, found), *ungiven, *ungiven_settings
 
     class Backward(torch.autograd.Function):
         @staticmethod
@@ -318,21 +324,20 @@ def define(name, inputs, constant, run):
 
     @torch.library.register_fake(f"longstride::{name}", lib=_operators)
     def _(*args):
-        q, _, v, *_ = args
         run.check(*run.properties(*args[:tensor_count]))
-        return attention_run.empty(q, v.shape[3]), attention_run.empty_lse(q)
+        return run.empty_results(*args)
 
     @torch.library.register_fake(f"longstride::{name}_backward", lib=_operators)
-    def _(dout, *args):
-        (q, k, v, *parameters), (o, lse) = args[:tensor_count], args[tensor_count:-2]
+    def _(*args):
+        q, k, v, *parameters = args[dout_count:dout_count + tensor_count]
         run.check(*run.properties(q, k, v, *parameters))
-        attention_run.check_backward(q, v, dout, o, lse)
+        run.check_backward(*args)
         return *(attention_run.empty(x, x.shape[3]) for x in (q, k, v)), *run.gradients_of(q, parameters)
 
     return _plain_apply(Eager)
 
 
-_eager_attention = define("attention", "Tensor q, Tensor k, Tensor v", "pattern", attention_run)
+_eager_attention = define("attention", "Tensor q, Tensor k, Tensor v", "str pattern, float scale", attention_run)
 _eager_bounded = define("bounded_attention", "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? table, Tensor? begin, "
                         "Tensor? end, Tensor? key_begin, Tensor? keys, Tensor? query_groups, Tensor? key_groups",
-                        "pattern", bounded_run)
+                        "str pattern, float scale", bounded_run)

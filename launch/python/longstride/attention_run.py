@@ -31,6 +31,17 @@ def properties(q, k, v):
 
 
 GRADIENTS = 3
+KEPT = ("lse",)  # results after o: what backward needs, and others that have gradients
+
+
+def keeping(*settings):
+    """Settings with which forward keeps what backward needs."""
+    return settings
+
+
+def results(found):
+    """What a caller gets, of what forward found."""
+    return found[0]
 
 
 def gradients_of(q, parameters):
@@ -42,15 +53,31 @@ def in_their_types(tensors, gradients):
     return gradients
 
 
-def check_backward(q, v, dout, o, lse):
+def check_backward(dout, q, k, v, *rest):
     """That what backward takes besides the inputs of forward, which are checked, is as forward makes it."""
+    *_, o, lse, _, _ = rest
     rows = tuple(q.shape[:3])
     like_o = (*rows, v.shape[3])
-    for name, x, shape, dtype in (("dout", dout, like_o, q.dtype), ("o", o, like_o, q.dtype),
-                                  ("lse", lse, rows, lse_dtype(q.dtype))):
+    check_like(q, ("dout", dout, like_o, q.dtype), ("o", o, like_o, q.dtype), ("lse", lse, rows, lse_dtype(q.dtype)))
+
+
+def check_like(q, *wanted):
+    """Of a name, a tensor, a shape and a type each."""
+    for name, x, shape, dtype in wanted:
         if x.shape != shape or x.dtype != dtype or x.device != q.device:
             raise ValueError(f"{name} is {tuple(x.shape)}, {x.dtype}, on {x.device}, but must be {shape}, {dtype}, on "
                              f"{q.device}")
+
+
+def check_each(device, *rules):
+    """Of a name, properties of a tensor or None, the shapes that it may have and its type each."""
+    for name, x, allowed, wanted in rules:
+        if x is None:
+            continue
+        shape, found, on = x
+        if tuple(shape) not in allowed or found != wanted or on != device:
+            raise ValueError(f"{name} is {tuple(shape)}, {found}, on {on}, but must be "
+                             f"{' or '.join(map(str, dict.fromkeys(allowed)))}, {wanted}, on {device}")
 
 
 def layout(shape, size):
@@ -84,6 +111,10 @@ def empty(like, size):
 
 def empty_lse(q):
     return torch.empty_strided(*lse_layout(q.shape), dtype=lse_dtype(q.dtype), device=q.device)
+
+
+def empty_results(q, k, v, *rest):
+    return empty(q, v.shape[3]), empty_lse(q)
 
 
 class Plan(library.Plan):
@@ -171,7 +202,7 @@ def _on_cpu(run, check_forward, *args):
     if dtype not in (torch.bfloat16, torch.float16):
         return run(*args, 0)
     if check_forward is not None:  # before the types become one
-        check_forward(*args[:-2])
+        check_forward(*(x for x in args if not isinstance(x, (str, float))))
     # lse is float32 already, here and as a result, and so are gradients of parameters.
     args = [x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x for x in args]
     found = run(*args, 0)
@@ -216,5 +247,5 @@ def backward(dout, q, k, v, o, lse, pattern, scale):
 def checked_backward(dout, q, k, v, o, lse, pattern, scale):
     """backward for a caller with tensors of any kind."""
     check(*properties(q, k, v))
-    check_backward(q, v, dout, o, lse)
+    check_backward(dout, q, k, v, o, lse, pattern, scale)
     return backward(dout, q, k, v, o, lse.contiguous(), pattern, scale)

@@ -6,7 +6,8 @@ import json
 import torch
 
 from . import attention_run, library
-from .attention_run import _dense_rows, _on_cpu, _on_cuda, _scratch, check_backward, lse_dtype, rows
+from .attention_run import (KEPT, _dense_rows, _on_cpu, _on_cuda, _scratch, check_backward, check_each,  # noqa: F401: of the operator
+                            empty_results, keeping, lse_dtype, results, rows)
 from .distance_run import in_their_types, properties  # noqa: F401: of the operator
 
 GRADIENTS = 5  # of q, k, v, the sink and the table of labels
@@ -20,18 +21,11 @@ def check(q, k, v, sink, table, begin, end, key_begin, keys, query_groups, key_g
     (batch, heads, queries, size), dtype, device = q
     rows_of_table = () if table is None else tuple(table[0][:1])
     of_bounds = [(batch, 1, queries), (batch, heads, queries)]
-    rules = (([(heads,)], lse_dtype(dtype)),
-             ([(*rows_of_table, size), (*rows_of_table, heads, size)], dtype),
-             (of_bounds, torch.int32), (of_bounds, torch.int32),
-             ([(batch, queries)], torch.int32), ([(batch, k[0][2])], torch.int32))
-    names = (*NAMES[:4], *NAMES[6:])
-    for name, x, (allowed, wanted) in zip(names, (sink, table, begin, end, query_groups, key_groups), rules):
-        if x is None:
-            continue
-        shape, found, on = x
-        if tuple(shape) not in allowed or found != wanted or on != device:
-            raise ValueError(f"{name} is {tuple(shape)}, {found}, on {on}, but must be "
-                             f"{' or '.join(map(str, dict.fromkeys(allowed)))}, {wanted}, on {device}")
+    check_each(device, ("sink", sink, [(heads,)], lse_dtype(dtype)),
+               ("table", table, [(*rows_of_table, size), (*rows_of_table, heads, size)], dtype),
+               ("begin", begin, of_bounds, torch.int32), ("end", end, of_bounds, torch.int32),
+               ("query_groups", query_groups, [(batch, queries)], torch.int32),
+               ("key_groups", key_groups, [(batch, k[0][2])], torch.int32))
     if (begin is None) != (end is None) or (begin is not None and begin[0] != end[0]):
         shapes = [x and tuple(x[0]) for x in (begin, end)]
         raise ValueError(f"begin is {shapes[0]} and end {shapes[1]}, but both must be of one shape, or None")
@@ -132,5 +126,5 @@ def checked_backward(dout, q, k, v, *rest):
     """backward for a caller with tensors of any kind."""
     *extras, o, lse, pattern, scale = rest
     check(*properties(q, k, v, *extras))
-    check_backward(q, v, dout, o, lse)
+    check_backward(dout, q, k, v, *rest)
     return backward(dout, q, k, v, *extras, o, lse.contiguous(), pattern, scale)

@@ -29,17 +29,8 @@ _scores = 2 * "P3q" + "5P"
 _forward = struct.Struct("@N" + _scores + 2 * "P3q" + "PPNP")
 _backward = struct.Struct("@N" + _scores + 2 * "P3q" + "P" + 4 * "P3q" + "4P" + "PNP")
 
-if not hasattr(library._library, "longstride_distance_create"):
-    raise ImportError(f"the library longstride_attention, {library.version()}, has no attention with distances; "
-                      "install the package with pip from Longstride's source tree")
-_run_forward = library._library.longstride_distance_forward
-_run_backward = library._library.longstride_distance_backward
-for _function in (_run_forward, _run_backward):
-    _function.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-library._library.longstride_distance_create.argtypes = [ctypes.POINTER(_Config), ctypes.POINTER(ctypes.c_void_p)]
-library._library.longstride_distance_destroy.argtypes = [ctypes.c_void_p]
-library._library.longstride_distance_destroy.restype = None
-library._library.longstride_distance_memory.argtypes = [ctypes.c_void_p, ctypes.POINTER(library._Memory)]
+_functions = library.functions("distance", _Config)
+_run_forward, _run_backward = _functions.forward, _functions.backward
 
 
 class Plan(library.Plan):
@@ -49,19 +40,16 @@ class Plan(library.Plan):
     position_bias and first_key calls give.
     """
 
-    _destroy, _ask_memory = library._library.longstride_distance_destroy, library._library.longstride_distance_memory
+    _functions = _functions
 
     def __init__(self, settings, batch, queries, keys, heads, key_size, value_size, scale, dtype, device, distances,
                  shared_table, has):
-        self._plan = ctypes.c_void_p()
         s = json.loads(settings)
         dilation = s["dilation"]
-        config = _Config(
+        self._create(_Config(
             ctypes.sizeof(_Config), batch, queries, keys, heads, key_size, value_size, scale, dtype, device, distances,
             shared_table, *has, s["without_self"], s["window"], s["longest_span"], s["ramp"],
-            (ctypes.c_int64 * len(dilation))(*dilation), len(dilation))
-        library._check(library._library.longstride_distance_create(ctypes.byref(config), ctypes.byref(self._plan)))
-        self._scratch, self._fixed = self._scratch_now(), device != library.CPU
+            (ctypes.c_int64 * len(dilation))(*dilation), len(dilation)), device)
 
     def forward(self, q, k, arrays, v, o, lse, scratch, scratch_bytes, stream):
         call = _forward.pack(_forward.size, *q, *k, *arrays, *v, *o, lse, scratch, scratch_bytes, stream)

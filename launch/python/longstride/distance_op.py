@@ -41,14 +41,14 @@ def distance_attention(q, k, v, table=None, content_bias=None, position_bias=Non
     settings = _settings(window, tuple(dilation), include_self, span is not None, longest_span, ramp)
     how = settings, 0.0 if scale is None else _checked_scale(scale)  # 0: the library's default
     given = dict(zip(given, (q, k, v, *parameters)))
-    return call(torch.ops.longstride.distance_attention, _eager, distance_run.forward, given, how)
+    return call(torch.ops.longstride.distance_attention, _eager, distance_run, given, how)
 
 
-def _as(x, dtype):
+def _as(x, dtype, name="a table, bias or span"):
     if x is None or x.dtype == dtype:
         return x
     if x.is_complex():  # PyTorch would drop a part of it
-        raise ValueError(f"a table, bias or span is {x.dtype}, but must be of real numbers")
+        raise ValueError(f"{name} is {x.dtype}, but must be of real numbers")
     return x.to(dtype)
 
 
@@ -82,4 +82,4 @@ def _settings(window, dilation, include_self, spans, longest_span, ramp):
 
 
 _eager = define("distance_attention", "Tensor q, Tensor k, Tensor v, Tensor? table, Tensor? content_bias, Tensor? "
-                "position_bias, Tensor? span, Tensor? first_key", "settings", distance_run)
+                "position_bias, Tensor? span, Tensor? first_key", "str settings, float scale", distance_run)

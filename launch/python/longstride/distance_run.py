@@ -4,8 +4,8 @@ import functools
 import torch
 
 from . import distance_library, library
-from .attention_run import (_dense_rows, _on_cpu, _on_cuda, _scratch, allocator, check_backward, dtypes, empty,
-                            empty_lse, rows)
+from .attention_run import (KEPT, _dense_rows, _on_cpu, _on_cuda, _scratch, allocator,  # noqa: F401: of the operator
+                            check_backward, dtypes, empty, empty_lse, empty_results, keeping, results, rows)
 
 GRADIENTS = 7  # of q, k, v, and all of NAMES but first_key
 # Tensors that a call may leave out.
@@ -127,5 +127,5 @@ def checked_backward(dout, q, k, v, *rest):
     """backward for a caller with tensors of any kind."""
     *parameters, o, lse, settings, scale = rest
     check(*properties(q, k, v, *parameters))
-    check_backward(q, v, dout, o, lse)
+    check_backward(dout, q, k, v, *rest)
     return backward(dout, q, k, v, *parameters, o, lse.contiguous(), settings, scale)

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import struct
+import typing
 
 OK, INVALID, UNSUPPORTED, OUT_OF_MEMORY = range(4)
 CPU, CUDA = range(2)
@@ -59,7 +60,7 @@ class _PlanConfig(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in ("struct_bytes", "lse", "forward_scratch", "backward_scratch")]
+    _fields_ = [(name, ctypes.c_size_t) for name in ("struct_bytes", "kept", "forward_scratch", "backward_scratch")]
 
 
 # The structs of calls, written by one call of pack: a tensor is a pointer and three strides, and pointers fit Q.
@@ -80,18 +81,47 @@ def _load():
             "tree, or set LONGSTRIDE_ATTENTION_LIBRARY to the library's path") from error
     library.longstride_last_error.restype = ctypes.c_char_p
     library.longstride_version.restype = ctypes.c_char_p
-    library.longstride_attention_create.argtypes = [ctypes.POINTER(_PlanConfig), ctypes.POINTER(ctypes.c_void_p)]
-    library.longstride_attention_destroy.argtypes = [ctypes.c_void_p]
-    library.longstride_attention_destroy.restype = None
-    library.longstride_attention_memory.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Memory)]
-    for name in ("forward", "backward"):
-        getattr(library, f"longstride_attention_{name}").argtypes = [ctypes.c_void_p, ctypes.c_char_p]
     return library
 
 
 _library = _load()
-_run_forward = _library.longstride_attention_forward
-_run_backward = _library.longstride_attention_backward
+
+
+class Functions(typing.NamedTuple):
+    """Of one kind of plan."""
+
+    create: typing.Callable
+    destroy: typing.Callable
+    memory: typing.Callable
+    forward: typing.Callable
+    backward: typing.Callable
+
+
+def functions(kind, Config):
+    """Those of plans of this kind, whose calls take structs as bytes."""
+    try:
+        found = Functions(*(getattr(_library, f"longstride_{kind}_{name}") for name in Functions._fields))
+    except AttributeError:
+        raise ImportError(f"the library longstride_attention, {version()}, has no longstride_{kind}_create; install the "
+                          "package with pip from Longstride's source tree") from None
+    found.create.argtypes = [ctypes.POINTER(Config), ctypes.POINTER(ctypes.c_void_p)]
+    found.destroy.argtypes, found.destroy.restype = [ctypes.c_void_p], None
+    found.memory.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Memory)]
+    for run in (found.forward, found.backward):
+        run.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    return found
+
+
+def version():
+    return _library.longstride_version().decode()
+
+
+def has_cuda():
+    return _library.longstride_has_cuda() == 1
+
+
+_attention = functions("attention", _PlanConfig)
+_run_forward, _run_backward = _attention.forward, _attention.backward
 
 
 def _check(status):
@@ -119,34 +149,38 @@ def _pattern_of(text):
 class Plan:
     """An attention plan. Tensors are (pointer, batch stride, position stride, head stride), arrays pointers."""
 
-    _destroy, _ask_memory = _library.longstride_attention_destroy, _library.longstride_attention_memory
+    _functions, _plan = _attention, None
 
     def __init__(self, pattern, batch, n, heads, key_size, value_size, scale, dtype, device, queries=0,
                  bounds=NO_BOUNDS, sink=0, bounds_heads=0, block=0, list_batch=0, list_heads=0, list_entries=0,
                  labels=(0, 0, False, False, False)):
-        self._plan = ctypes.c_void_p()
         described = _pattern_of(pattern)
-        config = _PlanConfig(
+        self._create(_PlanConfig(
             ctypes.sizeof(_PlanConfig), ctypes.pointer(described), batch, n, heads, key_size, value_size, scale, dtype,
             device, queries, bounds, sink, bounds_heads, block, list_batch, list_heads, list_entries,
-            *labels)
-        _check(_library.longstride_attention_create(ctypes.byref(config), ctypes.byref(self._plan)))
-        self._scratch = self._scratch_now()
+            *labels), device)
+
+    def _create(self, config, device):
+        self._plan = ctypes.c_void_p()
+        _check(self._functions.create(ctypes.byref(config), ctypes.byref(self._plan)))
         self._fixed = device != CPU
+        memory = self._memory_now()
+        self.kept, self._scratch = memory.kept, (memory.forward_scratch, memory.backward_scratch)
 
     def __del__(self):
         if self._plan:
-            self._destroy(self._plan)
+            self._functions.destroy(self._plan)
 
-    def _scratch_now(self):
+    def _memory_now(self):
         memory = _Memory(ctypes.sizeof(_Memory))
-        _check(self._ask_memory(self._plan, ctypes.byref(memory)))
-        return memory.forward_scratch, memory.backward_scratch
+        _check(self._functions.memory(self._plan, ctypes.byref(memory)))
+        return memory
 
     def scratch(self, backward):
         """Bytes. On the CPU they change with the number of threads."""
         if not self._fixed:
-            self._scratch = self._scratch_now()
+            memory = self._memory_now()
+            self._scratch = memory.forward_scratch, memory.backward_scratch
         return self._scratch[backward]
 
     # others: key_begin and keys of lists; table, query_groups and key_groups of labels
@@ -160,11 +194,3 @@ class Plan:
         call = _backward.pack(_backward.size, *q, *k, *v, *o, lse, *dout, *dq, *dk, *dv, scratch, scratch_bytes, stream,
                               begin, end, sink, dsink, *others, dtable)
         _check(_run_backward(self._plan, call))
-
-
-def version():
-    return _library.longstride_version().decode()
-
-
-def has_cuda():
-    return _library.longstride_has_cuda() == 1

@@ -53,6 +53,7 @@ check attention on_gpu attention
 check bounds on_gpu bounds
 check compile on_gpu compile
 check distance on_gpu distance
+check scan on_gpu scan
 check models env LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/python/kernels_test.py" -v
 check compiled env LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/python/compiled_test.py" -v
 check speed "$python" "$root/tests/peers/run.py" op
