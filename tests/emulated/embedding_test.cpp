@@ -13,7 +13,7 @@
 namespace longstride::kernels {
 namespace {
 
-struct Shape {
+struct EmbeddingShape {
   std::int64_t batch, seq, width;
   std::vector<std::pair<std::int64_t, std::int64_t>> tables;  // divisor, size
   bool starts = false;
@@ -24,7 +24,7 @@ struct Shape {
 
 class Embedded {
  public:
-  explicit Embedded(const Shape& shape) : shape_(shape), tokens_(static_cast<std::size_t>(shape.batch * shape.seq)) {
+  explicit Embedded(const EmbeddingShape& shape) : shape_(shape), tokens_(static_cast<std::size_t>(shape.batch * shape.seq)) {
     for (std::size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = static_cast<std::uint8_t>(word(i, 0) % vocabulary);
     for (std::int64_t b = 0; b < shape.batch; ++b) starts_.push_back(static_cast<std::uint8_t>(b % 2));
     for (std::int64_t i = 0; i < shape.batch * shape.seq && shape.document > 0; ++i)
@@ -84,15 +84,15 @@ class Embedded {
     rows_.push_back(std::move(values));
   }
 
-  Shape shape_;
+  EmbeddingShape shape_;
   std::vector<std::uint8_t> tokens_, starts_;
   std::vector<std::int32_t> begin_;
   std::vector<std::vector<float>> rows_;  // the start vector, rows of tokens and of positions
 };
 
 // Two multiprocessors have enough with 512 slots for eight slots per warp.
-const std::vector<Shape>& shapes() {
-  static const std::vector<Shape> all = {
+const std::vector<EmbeddingShape>& shapes() {
+  static const std::vector<EmbeddingShape> all = {
       {1, 1024, 8, {{1, 32}, {32, 32}}},                     // a warp's slots read one row of the first table
       {3, 231, 20, {{1, 40}, {40, 6}}},                      // and end within a group of them
       {2, 577, 260, {{64, 9}, {4, 16}, {1, 3}}},             // the second table's period is the shortest of 32 or more
@@ -113,14 +113,14 @@ const std::vector<Shape>& shapes() {
 
 TEST(EmulatedEmbedding, SumsTheRowsThatTheCpuSums) {
   cuda::emulation = {1, 2};
-  for (const Shape& shape : shapes()) {
+  for (const EmbeddingShape& shape : shapes()) {
     Embedded call(shape);
     EXPECT_EQ(call.run(cuda::embedding), call.run(cpu::embedding)) << shape.batch << " x " << shape.seq;
   }
 }
 
 TEST(EmulatedEmbedding, GradientsAreThoseOfTheCpu) {
-  for (const Shape& shape : shapes()) {
+  for (const EmbeddingShape& shape : shapes()) {
     cuda::emulation = {shape.seq % 2 == 0 ? 1u : 2u, 2};
     Embedded call(shape);
     EXPECT_EQ(call.gradients(cuda::embedding_backward), call.gradients(cpu::embedding_backward))

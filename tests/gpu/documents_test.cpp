@@ -38,16 +38,20 @@ class OwnTokens final : public SequenceSet {
   std::vector<std::int64_t> ends_;
 };
 
-// The gradient of the token table: a row is the sum at the inputs that the token has.
+// The gradient of the token table, whose rows are sums at the inputs that the token has, at a step behind others: at
+// the first one the output's weights are 0.
 std::vector<float> table_gradient(const DecoderConfig& config, std::int64_t changed) {
-  TrainConfig train = train_config(Precision::bf16);
+  const TrainConfig train = train_config(Precision::bf16);
   Trained run(train, Device::cuda, config);
-  const auto source = make_batch_source(std::make_shared<OwnTokens>(changed), config.context, train.seed, "text");
   const BatchLayout& layout = run.step.state().layout();
   std::vector<std::uint8_t> block(layout.bytes());
   run.step.start();
-  source->read(0, train.global_batch, 0, layout.at(block.data()));
-  run.step.run(block.data());
+  for (std::int64_t step = 0; step < 4; ++step) {
+    const auto text = std::make_shared<OwnTokens>(step == 3 ? changed : -1);
+    make_batch_source(text, config.context, train.seed, "text")
+        ->read(step, train.global_batch, 0, layout.at(block.data()));
+    run.step.run(block.data());
+  }
   const std::vector<float> all = run.gradients();
   for (const Parameter& p : run.model.parameters().all())
     if (p.name == "embedding.token.weight") return {all.begin() + p.offset, all.begin() + p.offset + p.shape.count()};

@@ -250,7 +250,7 @@ TEST_P(FeaturesTest, StatesBeginWithNoneAndNeverEndSo) {
   Case c = drawn(s, 2);
   ops::run(ctx, c.args());
   const auto features = c.features.raw(), decay = c.decay->raw();
-  Operand state = filled({1, s.heads}, compute(), 0);
+  Operand state = filled({1, s.heads}, exact(), 0);
   kernels::FeaturesArgs args = c.args();
   args.first_c = args.last_c = state;
   args.states = true;
@@ -272,7 +272,7 @@ TEST_P(FeaturesTest, AProjectionIsOrthogonalAndPureInSeedAndRedraw) {
       {&independent});
   EXPECT_NE(a.raw(), b.raw());
   const Operand step = with_values({1}, Dtype::i64, {49});
-  Operand by_step = result({2, 20, 8});
+  Operand by_step = result({2, 20, 8}, exact());
   run(kernels::DrawProjectionArgs{.projection = by_step, .seed = 5, .step = step->as<std::int64_t>(), .every = 12},
       {&by_step});
   EXPECT_EQ(by_step.raw(), b.raw());  // redraw 4
