@@ -10,8 +10,8 @@
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"
 #include "kernels/scan/scan.h"
+#include "tests/ops/as_exact.h"
 #include "tests/ops/scan/scan_input.h"
-#include "tests/support/as_exact.h"
 
 namespace longstride::testing {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/base/cuda_launch.cuh"
+#include "tests/ops/as_exact.h"
 #include "tests/ops/scan/scan_input.h"
-#include "tests/support/as_exact.h"
 
 namespace longstride::testing {
 namespace {

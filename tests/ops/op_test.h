@@ -21,7 +21,7 @@
 #include "framework/core/device/stream.h"
 #include "framework/ops/run.h"
 #include "kernels/base/tensor_checks.h"
-#include "tests/support/as_exact.h"
+#include "tests/ops/as_exact.h"
 #include "tests/support/drawn_normals.h"
 #include "tests/support/rounding.h"
 
