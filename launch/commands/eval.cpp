@@ -27,7 +27,7 @@ struct EvalOptions {
   std::string run;
   std::string checkpoint = "last", weights = "automatic";
   std::string losses;  // file for every loss; empty: none
-  bool json = false, replace = false;
+  bool json = false, replace = false, leak = false;
   EvaluateRequest request;
   DeviceOption device;
 };
@@ -78,6 +78,26 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
              others);
 }
 
+void report(const EvalOptions& o, const LoadedRun& run, const MeasuredLeak& leak) {
+  const std::string& data = o.request.data.empty() ? run.recipe.data.path : o.request.data;
+  const std::int64_t context = run.recipe.data.context;
+  if (o.json)
+    return print_json({{"run", o.run},
+                       {"step", run.step},
+                       {"data", data},
+                       {"split", o.request.split},
+                       {"context", context},
+                       {"windows", leak.windows},
+                       {"positions", leak.positions},
+                       {"mean_leak", leak.mean},
+                       {"largest_leak", leak.largest}});
+  fmt::print(
+      "{}, {} split, step {}{}, context {}: scores of {} bytes in each of {} windows change by {:.3g} bits, at most "
+      "{:.3g}, with the bytes behind them\n",
+      printable(data), o.request.split, run.step, run.weights_text(), context, leak.positions, leak.windows, leak.mean,
+      leak.largest);
+}
+
 // A run that cannot be written to, such as another user's, can still be evaluated.
 void keep(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& result) {
   const EvaluateRequest& request = o.request;
@@ -124,6 +144,11 @@ void run_eval(EvalOptions& o, const CLI::App& command, Session& session) {
   o.request.device = chosen_device(o.device, *session.comm);
   o.request.quiet = o.json;
   const LoadedRun run = load_run_on_ranks(o.run, o.weights, parse_checkpoint_choice(o.checkpoint), *session.comm);
+  if (o.leak) {
+    const MeasuredLeak leak = measure_leak(run, o.request, session);
+    if (session.comm->rank() == 0) report(o, run, leak);
+    return;
+  }
   if (o.request.keep_losses && session.comm->rank() == 0) check_losses(o, run);
   const EvaluationResult result = evaluate_run(run, o.request, session);
   if (session.comm->rank() != 0) return;
@@ -181,6 +206,10 @@ void add_eval(CLI::App& app, Session& session) {
                                          "NumPy file for every loss, in nats: float32, a row per window; NaN where a "
                                          "window scores nothing");
   eval->add_flag("--force", o->replace, "replace the file named with --losses")->needs(losses);
+  eval->add_flag("--leak", o->leak,
+                 "how much scores of bytes change with those behind them, over 16 windows or --windows; 0: nothing "
+                 "looks ahead")
+      ->excludes("--losses", "--spread", "--min-context");
   add_device_option(*eval, o->device);
   add_json_option(*eval, o->json);
   eval->callback([o, eval, &session] { run_eval(*o, *eval, session); });

@@ -1,9 +1,12 @@
 #include "launch/run/evaluate_run.h"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 
 #include "framework/core/errors.h"
 #include "framework/train/evaluate/evaluation_memory.h"
+#include "framework/train/evaluate/replaced_futures.h"
 #include "framework/train/step/step_work.h"
 #include "launch/console/counter_line.h"
 #include "launch/console/device_option.h"
@@ -76,7 +79,14 @@ DataConfig data_in_effect(const LoadedRun& run, const EvaluateRequest& request) 
   return data;
 }
 
-EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
+namespace {
+
+// The sequences that are scored, made of those that the request names.
+using Sequences = std::shared_ptr<const SequenceSet>;
+using Choose = std::function<Sequences(const Sequences& named, const Model& model, EvaluationConfig& config)>;
+
+EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session,
+                              const Choose& choose) {
   const DataConfig data = data_in_effect(run, request);
   auto settings = request.memory.given() ? run.recipe.model->with_memory(request.memory) : nullptr;
   if (data.documents != run.recipe.data.documents)
@@ -85,8 +95,9 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   check_device_computes(changed != nullptr ? *changed : *run.model, request.device);
   const auto dataset = open_run_data(run, request.data, request.split);
   check_same_on_ranks(facts_of(*dataset), *session.comm);
-  const auto sequences = dataset->split(request.split, data);
   EvaluationConfig config = config_of(run, changed != nullptr ? *changed : *run.model, request);
+  const Sequences sequences =
+      choose(dataset->split(request.split, data), changed != nullptr ? *changed : *run.model, config);
   const std::vector<EvaluationWindow> windows = evaluation_windows(*sequences, config);
   if (windows.empty())
     throw user_error("{}: the split '{}' is empty; choose another with --split", dataset->path(), request.split);
@@ -101,6 +112,32 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   CounterLine line("eval", request.quiet || session.comm->rank() != 0);
   return evaluate(model, *run.recipe.objective, ctx, *sequences, config, *session.comm,
                   [&](std::int64_t done, std::int64_t all) { line.update(done, all); });
+}
+
+}  // namespace
+
+EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
+  return evaluate_run(run, request, session, [](const Sequences& named, const auto&, const auto&) { return named; });
+}
+
+MeasuredLeak measure_leak(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
+  constexpr std::int64_t usual_windows = 16;
+  std::shared_ptr<const ReplacedFutures> futures;
+  const EvaluationResult result =
+      evaluate_run(run, request, session, [&](const Sequences& named, const Model& model, EvaluationConfig& config) {
+        if (model.fields().asked > 0)
+          throw user_error(
+              "--leak compares scores of single bytes, but this model is asked about whole windows; leave it out");
+        // One window at a time, so that a byte has the same place in every product.
+        config.batch = config.streams = 1;
+        config.min_context = config.lead = config.max_windows = 0;
+        config.keep_losses = true;
+        futures = std::make_shared<ReplacedFutures>(named, config.context,
+                                                    request.max_windows > 0 ? request.max_windows : usual_windows);
+        return futures;
+      });
+  const ReplacedFutures::Leak leak = futures->leak(result.losses);
+  return {leak.mean, leak.largest, futures->windows(), futures->positions()};
 }
 
 }  // namespace longstride

@@ -30,7 +30,15 @@ EvaluatedMemory memory_in_effect(const LoadedRun& run, const EvaluateRequest& re
 // The data that the request scores, as the recipe describes it but for what the request changes.
 DataConfig data_in_effect(const LoadedRun& run, const EvaluateRequest& request);
 
-// Called on every rank. On a GPU `run.model` is left bound to memory that has been freed: load the run again to use it.
+// How much the score of a byte changes when those behind it do (ReplacedFutures), with what it was measured.
+struct MeasuredLeak {
+  double mean = 0, largest = 0;  // bits
+  std::int64_t windows = 0, positions = 0;
+};
+MeasuredLeak measure_leak(const LoadedRun& run, const EvaluateRequest& request, Session& session);
+
+// Called on every rank, as measure_leak is. On a GPU `run.model` is left bound to memory that has been freed: load the
+// run again to use it.
 EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session);
 
 }  // namespace longstride

@@ -76,6 +76,14 @@ TEST_F(ScoresAndSamples, WhatCannotBeWrittenToIsRefused) {
   expect_refused({"show", "pattern", name}, name + ": File name too long");
 }
 
+TEST_F(ScoresAndSamples, NoScoreDependsOnLaterBytes) {
+  const CommandResult leak = run_well({"eval", "run", "--leak", "--windows", "2", "--json"});
+  const Json found = Json::parse(leak.out);
+  EXPECT_EQ(found.at("windows"), 2);
+  EXPECT_EQ(found.at("largest_leak"), 0.0);
+  EXPECT_EQ(found.at("mean_leak"), 0.0);
+}
+
 TEST_F(ScoresAndSamples, AReportReplacesOnlyAReport) {
   const auto refusal = [&](const std::string& name) {
     return name +
