@@ -6,7 +6,9 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <string_view>
 
+#include "framework/core/text/numbers.h"
 #include "launch/recipe/recipe_aliases.h"
 
 namespace longstride {
@@ -30,6 +32,8 @@ bool within(double value, const Range& r) {
 
 std::string allowed_text(const std::optional<double>& value, const Range& r) {
   if (!value || *value <= r.most || r.open_most) return r.text;
+  if (std::string_view(r.text).find(thousands(static_cast<std::int64_t>(r.most))) != std::string_view::npos)
+    return r.text;
   return fmt::format("{}, at most {:.0f}", r.text, r.most);
 }
 
