@@ -27,7 +27,7 @@ std::shared_ptr<ModelConfig> ModelConfig::for_streams_of(std::int64_t) const {
 
 std::shared_ptr<ModelConfig> ModelConfig::with_memory(const EvaluatedMemory& changed) const {
   if (changed.same_length)
-    throw user_error("--same-length cannot be used with this model, which remembers nothing (model.memory)");
+    throw user_error("--same-length cannot be used with this model, which remembers no positions (model.memory)");
   const bool of_length = changed.length.has_value(), of_rows = changed.compressed.has_value();
   throw user_error("{} cannot be used with this model, which has no {} that an evaluation could set; leave it out",
                    of_length ? "--memory"

@@ -68,7 +68,9 @@ std::optional<MemoryFacts> memory_facts(const Model& model, const StateTypes& ty
 
 nlohmann::ordered_json as_json(const MemoryFacts& facts) {
   const auto reach = [](const LookBack& r) {
-    return nlohmann::ordered_json{{"farthest", r.farthest}, {"before_segment", r.before_segment}};
+    const bool ends = r.farthest < Reach::without_end;
+    return nlohmann::ordered_json{{"farthest", ends ? nlohmann::ordered_json(r.farthest) : nullptr},
+                                  {"before_segment", ends ? nlohmann::ordered_json(r.before_segment) : nullptr}};
   };
   nlohmann::ordered_json out = {{"rows", facts.rows.memory},    {"compressed_rows", facts.rows.compressed},
                                 {"rate", facts.rows.rate},      {"bytes_per_sequence", facts.bytes_per_sequence},

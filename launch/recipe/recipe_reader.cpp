@@ -6,7 +6,9 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <string_view>
 
+#include "framework/core/text/numbers.h"
 #include "launch/recipe/recipe_aliases.h"
 
 namespace longstride {
@@ -30,6 +32,8 @@ bool within(double value, const Range& r) {
 
 std::string allowed_text(const std::optional<double>& value, const Range& r) {
   if (!value || *value <= r.most || r.open_most) return r.text;
+  if (std::string_view(r.text).find(thousands(static_cast<std::int64_t>(r.most))) != std::string_view::npos)
+    return r.text;
   return fmt::format("{}, at most {:.0f}", r.text, r.most);
 }
 
@@ -51,12 +55,13 @@ void RecipeReader::must_be(const Setting& s, const std::string& name, const std:
   mistakes_.add(name, fmt::format("{}: {} is {}, but must be {}", s.where, name, s.text(), what));
 }
 
-void RecipeReader::level(Setting& map, const std::string& name, const std::function<void()>& visit) {
-  stack_.push_back({&map, name, {}});
+void RecipeReader::level(Setting& map, const std::string& name, const std::function<void()>& visit, bool of_list) {
+  stack_.push_back({&map, name, {}, of_list});
   listing_ = true;
   visit();
   listing_ = false;
-  explain_unknown();
+  if (!stack_.back().undecided) explain_unknown();
+  stack_.back().undecided = false;
   visit();
   stack_.pop_back();
 }
@@ -85,6 +90,7 @@ Setting* RecipeReader::take(const std::string& key, Need need) {
     at.known.push_back(key);
     return nullptr;
   }
+  if (at.undecided) return nullptr;
   Setting* s = at.map->find(key);
   if (s == nullptr && need == Need::required)
     mistakes_.add(dotted(key), fmt::format("{}: {} is missing; add it (docs/guide/recipes.md lists every key)",
@@ -149,11 +155,13 @@ void RecipeReader::option(const std::string& key, std::size_t& chosen, Need need
                           const OtherWords& words) {
   const Setting* s = take(key, need);
   if (listing_) s = stack_.back().map->find(key);
-  if (s == nullptr) return;
-  auto index = index_in(names, s->scalar);
-  if (!index && !listing_) refuse_choice(*s, dotted(key), names, words);
-  if (!index) index = index_in(names, nearest(s->scalar, names));
+  auto index = s == nullptr ? std::nullopt : index_in(names, s->scalar);
+  if (s != nullptr && !index) {
+    if (!listing_) refuse_choice(*s, dotted(key), names, words);
+    index = index_in(names, nearest(s->scalar, names));
+  }
   if (index) chosen = *index;
+  if (!index && key == "kind" && stack_.back().of_list) stack_.back().undecided = true;
 }
 
 void RecipeReader::options(const std::string& key, std::vector<std::size_t>& chosen, Need need,
@@ -218,9 +226,13 @@ void RecipeReader::nested_maps(const std::string& key, const std::vector<std::si
   for (std::size_t e = 0; e < s->items.size(); ++e) {
     Setting& item = s->items[e];
     const std::string name = fmt::format("{}.{}", dotted(key), e);
-    if (item.kind == Setting::Kind::map) level(item, name, [&] { visit(*this, e, 0); });
+    if (item.kind == Setting::Kind::map)
+      level(
+          item, name, [&] { visit(*this, e, 0); }, true);
     for (std::size_t i = 0; i < item.items.size(); ++i)
-      level(item.items[i], item.items.size() > 1 ? fmt::format("{}.{}", name, i) : name, [&] { visit(*this, e, i); });
+      level(
+          item.items[i], item.items.size() > 1 ? fmt::format("{}.{}", name, i) : name, [&] { visit(*this, e, i); },
+          true);
   }
 }
 

@@ -48,8 +48,10 @@ class RecipeReader : public SettingsVisitor {
     Setting* map;
     std::string name;  // "model.attention"
     std::vector<std::string> known;
+    bool of_list = false;    // a map of a list of lists
+    bool undecided = false;  // its `kind`, which says what the keys after it are, is none
   };
-  void level(Setting& map, const std::string& name, const std::function<void()>& visit);
+  void level(Setting& map, const std::string& name, const std::function<void()>& visit, bool of_list = false);
   void explain_unknown();
   void check_reasons();
   // The value of a key of the current section; null if there is none to read.

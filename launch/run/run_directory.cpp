@@ -22,7 +22,9 @@ using Values = std::vector<std::pair<std::string, std::string>>;
 
 std::string value_of(const Setting& s) {
   std::string text = s.scalar;
-  for (const Setting& item : s.items) text += (text.empty() ? "" : ", ") + value_of(item);
+  for (const Setting& item : s.items)
+    text +=
+        (text.empty() ? "" : ", ") + (item.kind == Setting::Kind::list ? "[" + value_of(item) + "]" : value_of(item));
   for (const auto& [name, entry] : s.entries) {
     const bool list = entry.kind == Setting::Kind::list;  // in brackets, because other entries follow
     text +=
@@ -35,7 +37,8 @@ std::string value_of(const Setting& s) {
 void flatten(const Setting& s, const std::string& key, Values& out) {
   if (s.kind != Setting::Kind::map) {
     const std::string value = value_of(s);
-    out.emplace_back(key, value.empty() ? not_set : value);
+    const bool of_maps = !s.items.empty() && s.items.front().kind != Setting::Kind::scalar;  // in brackets, as in YAML
+    out.emplace_back(key, value.empty() ? not_set : of_maps ? "[" + value + "]" : value);
     return;
   }
   for (const auto& [name, entry] : s.entries) flatten(entry, key.empty() ? name : key + "." + name, out);
@@ -47,12 +50,6 @@ bool must_stay(const std::string& key) {
   if (key == "model.recompute" || key == "model.dropout") return false;
   return key.starts_with("model.") || key.starts_with("objective.") || key == "data.kind" || key == "data.context" ||
          key == "train.seed" || key == "optimizer.kind";
-}
-
-// Every row of a batch remembers what it has read, so there can be no other number of them.
-bool rows_remember(const std::map<std::string, std::string>& settings) {
-  const auto found = settings.lower_bound("model.memory.");
-  return found != settings.end() && found->first.starts_with("model.memory.");
 }
 
 // Keys that change no figure that training computes, or only its rounding. Another path may lead to the same data,
@@ -188,7 +185,8 @@ std::vector<Change> changes_since_checkpoint(const std::string& run, const Recip
   std::vector<Change> changes;
   const auto compare = [&](const std::string& key, const std::string& old, const std::string& value) {
     if (old == value || may_change(key)) return;
-    if (must_stay(key) || (key == "train.global_batch" && rows_remember(before)))
+    // Every row of a batch remembers what it has read, so there can be no other number of them.
+    if (must_stay(key) || (key == "train.global_batch" && begun.model->remembers()))
       throw user_error("{} is {}, but the run in {} began with {}; resume it with its own recipe, or start another run",
                        key, value, run, old);
     changes.push_back({key, old, value});

@@ -51,6 +51,7 @@ struct ScanConfig final : MixerConfig {
   void check(const MixerChecks& checks) const override;
   std::unique_ptr<MixerFamily> make(const MixerForm& form, ParameterSet& parameters, StateSet& states) const override;
   bool remembers() const override { return settings.memory; }
+  bool transforms() const override { return settings.has_features(); }
   std::string problem_of_documents() const override { return {}; }
 };
 

@@ -59,7 +59,7 @@ void visit_deviations(SettingsVisitor& v, InitDeviations& c) {
   v.field("distance_table", c.distance_table, Need::optional, ranges::not_negative_real);
 }
 
-bool is_whole(double value) { return value >= 1 && std::abs(value - std::round(value)) <= 1e-6; }
+bool is_whole(double value) { return std::round(value) >= 1 && std::abs(value - std::round(value)) <= 1e-6; }
 
 void check_key_size(SettingsChecker& check, const DecoderConfig& m) {
   if (!check.none_in({"model.width", "model.heads", "model.key_ratio"})) return;
@@ -74,6 +74,22 @@ void check_key_size(SettingsChecker& check, const DecoderConfig& m) {
                  "model.rotary_base is {}, which rotates pairs of a key's elements, but keys have {}; choose heads and "
                  "key_ratio that make an even number",
                  m.rotary_base, m.key_size());
+}
+
+// Scans without features have no use for what attention does to queries and keys.
+void check_transforms(SettingsChecker& check, const DecoderConfig& m) {
+  const auto transforms = [](const MixerItem& item) { return item.config().transforms(); };
+  for (const MixerEntry& entry : m.entries())
+    if (std::any_of(entry.beside.begin(), entry.beside.end(), transforms)) return;
+  if (m.rotary_base > 0 && check.none_in({"model.rotary_base"}))
+    check.refuse(
+        "model.rotary_base",
+        "model.rotary_base is {}, but only attention, and scans with features, rotate queries and keys; remove "
+        "it",
+        m.rotary_base);
+  if (m.query_key_norm && check.none_in({"model.query_key_norm"}))
+    check.refuse("model.query_key_norm",
+                 "model.query_key_norm is true, but only attention, and scans with features, have it; remove it");
 }
 
 void check_mechanism(SettingsChecker& check, const DecoderConfig& m) {
@@ -248,6 +264,7 @@ void DecoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) c
   else if (attention_given || distance.given)
     check_short_form(check, sequence_ranks);
   check_positions(check, *this);
+  if (check.none_in({"model.mixers"})) check_transforms(check, *this);
   if (check.none_in({"model.heads", "parallel.sequence_ranks"}) && heads % sequence_ranks != 0)
     check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide model.heads, {}",
                  sequence_ranks, heads);

@@ -202,7 +202,7 @@ TEST_F(ScoresAndSamples, AModelWithoutAMemoryRefusesAnother) {
                  "--clamp cannot be used with this model, which has no distances with a limit that an evaluation could "
                  "set; leave it out");
   expect_refused({"eval", "run", "--same-length"},
-                 "--same-length cannot be used with this model, which remembers nothing (model.memory)");
+                 "--same-length cannot be used with this model, which remembers no positions (model.memory)");
 }
 
 TEST_F(ScoresAndSamples, TheSameAnswerIsKeptOnce) {

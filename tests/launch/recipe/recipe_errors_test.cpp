@@ -28,6 +28,10 @@ const Edit mixers[] = {
      "r.yaml:8: an entry of model.mixers is 5, but must be a map of keys and values, or a list of them"},
     {attention, "  mixers: [{kind: atention, integration: merged, parts: [dense], stride: 8}]",
      "r.yaml:8: model.mixers.0.kind is atention, but must be " + allowed_mixers() + "; did you mean 'attention'?"},
+    {attention, "  mixers: [{form: gated, decays: head}]",
+     "r.yaml:8: model.mixers.0.kind is missing; add it (docs/guide/recipes.md lists every key)"},
+    {attention, "  mixers: [{kind: mamba, state: 64}]",
+     "r.yaml:8: model.mixers.0.kind is mamba, but must be " + allowed_mixers()},
     {attention, "  mixers: [{kind: attention, parts: [dense], stride: 8, integration: merged, memory: {length: 64}}]",
      "r.yaml:8: unknown key 'memory' in model.mixers.0; choose from layers, heads, kind, integration, parts, stride, "
      "window, summary, distinct_heads, summary_inclusive, first, direction, sink"},

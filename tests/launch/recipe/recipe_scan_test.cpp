@@ -69,6 +69,13 @@ TEST(ScanSettingsTest, EveryMistakeHasASentenceOfItsOwn) {
   }
 }
 
+TEST(ScanSettingsTest, ALimitIsSaidOnce) {
+  for (const char* keys : {", form: delta, beta: 3", ", features: softmax, count: 2048", ", convolution: 5"}) {
+    const std::string error = user_error_of([&] { parse_recipe(recipe_with(keys), "r.yaml"); });
+    EXPECT_EQ(error.find("at most"), std::string::npos) << error;
+  }
+}
+
 TEST(ScanSettingsTest, MustAgreeWithTheModelAndTheRanks) {
   EXPECT_EQ(user_error_of(
                 [] { parse_recipe(recipe_with(", features: relu, memory: state", ", rotary_base: 100"), "r.yaml"); }),
@@ -76,6 +83,21 @@ TEST(ScanSettingsTest, MustAgreeWithTheModelAndTheRanks) {
             "by their place in the window cannot continue; set model.rotary_base: 0");
   EXPECT_EQ(user_error_of([] { parse_recipe(recipe_with("", "", "parallel: {sequence_ranks: 2}\n"), "r.yaml"); }),
             "r.yaml:5: parallel.sequence_ranks is 2, but model.mixers.0 reads whole sequences; set it to 1");
+}
+
+TEST(ScanSettingsTest, WhatAttentionDoesToQueriesAndKeysNeedsFeaturesOrAttention) {
+  for (const char* model : {", rotary_base: 100", ", query_key_norm: true"}) {
+    const std::string error = user_error_of([&] { parse_recipe(recipe_with("", model), "r.yaml"); });
+    EXPECT_TRUE(error.starts_with("r.yaml:3: model.")) << error;
+    EXPECT_TRUE(error.ends_with("remove it")) << error;
+    parse_recipe(recipe_with(", features: relu", model), "r.yaml");
+    parse_recipe(recipe_with("}, {kind: attention, parts: [dense]", model), "r.yaml");
+  }
+}
+
+// A ratio of decimals is close to what is meant.
+TEST(ScanSettingsTest, KeysOfOneElementAreAWholeNumber) {
+  EXPECT_EQ(decoder(parse_recipe(recipe_with("", ", key_ratio: 0.124999999"), "r.yaml")).key_size(), 1);
 }
 
 // A short entry is one of the named systems.

@@ -235,7 +235,8 @@ TEST_F(BeginFrom, WhatAnotherMixerAddsIsNew) {
   }
   expect_refused_with({"train", "dense.yaml", "--run", "back", "--from", "scan"},
                       "--from scan: the weights do not fit the recipe's model: "
-                      "layers.0.attention.convolution.weight (48, 4) is missing in the recipe's model");
+                      "layers.0.attention.convolution.weight (48, 4) is missing in the recipe's model; set "
+                      "model.mixers: [{layers: 1, heads: 0, kind: scan, form: delta, ");
 }
 
 TEST_F(BeginFrom, AFileOfWeightsWillDo) {

@@ -57,6 +57,31 @@ TEST_F(RunsThatRemember, ResumeWithTheMemoryThatTheyHad) {
                  "another run");
 }
 
+TEST_F(RunsThatRemember, StatesOfAScanAreOfAsManyRows) {
+  write_text(dir / "scan.yaml",
+             "name: s\ndata: {kind: bytes, path: x.h5, context: 32, order: streams}\n"
+             "model: {kind: decoder, layers: 1, width: 16, heads: 2, positions: none, "
+             "mixers: [{kind: scan, memory: state}]}\n"
+             "train: {steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1}\n");
+  run_well({"train", "scan.yaml", "--run", "scan"});
+  for (const char* flag : {"--resume", "--resume-changed"})
+    expect_refused({"train", "scan.yaml", "--run", "scan", flag, "--set", "train.global_batch=4"},
+                   "train.global_batch is 4, but the run in scan began with 2; resume it with its own recipe, or start "
+                   "another run");
+}
+
+TEST_F(RunsThatRemember, AReachWithoutEndIsNoNumber) {
+  const std::string both =
+      "[[{kind: scan, heads: 1, memory: state}, {kind: distance, heads: 1, table: none, memory: {length: 8}}]]";
+  write_text(dir / "both.yaml",
+             "name: b\ndata: {kind: bytes, path: x.h5, context: 32, order: streams}\n"
+             "model: {kind: decoder, layers: 1, width: 16, heads: 2, positions: none, mixers: " +
+                 both + "}\ntrain: {steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1}\n");
+  const auto plan = nlohmann::json::parse(run_well({"plan", "both.yaml", "--json", "--quiet"}).out);
+  for (const char* key : {"reach", "reach_of_layer"})
+    for (const char* end : {"farthest", "before_segment"}) EXPECT_TRUE(plan.at("memory").at(key).at(end).is_null());
+}
+
 TEST_F(RunsThatRemember, WhatCannotRememberIsRefusedInASentence) {
   expect_refused({"plan", "r.yaml", "--set", "data.order=windows"},
                  "--set data.order=windows: data.order is windows, but this model remembers what its rows have read "

@@ -239,7 +239,7 @@ std::string refusal_of(const DecoderConfig& config, const std::optional<std::int
 
 TEST(SameLength, IsRefusedWithoutAMemoryAndWithDilatedHeads) {
   EXPECT_EQ(refusal_of(toy_config()),
-            "--same-length cannot be used with this model, which remembers nothing (model.memory)");
+            "--same-length cannot be used with this model, which remembers no positions (model.memory)");
   const std::string without =
       "--same-length cannot be used without a memory; give it a number of positions with --memory";
   EXPECT_EQ(refusal_of(transformer_xl_toy(), 0), without);

@@ -131,8 +131,8 @@ class Settings:
         """A pattern, or distances and what is remembered; the others are None."""
         self.pattern = self.distance = self.memory = None
         if "mixers" in keys.left:
-            raise UserError(f"{where}.mixers: models whose layers differ run in the longstride command alone; this package "
-                            "loads those with attention or distance")
+            raise UserError(f"{where}.mixers: lists of mixers, and so scans, run in the longstride command alone; this "
+                            "package loads models with attention or distance")
         if "distance" not in keys.left:
             self.pattern = Pattern(keys.take("attention"), self.heads, f"{where}.attention")
             return
