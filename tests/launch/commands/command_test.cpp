@@ -182,8 +182,8 @@ TEST_F(Command, ARunIsContinuedWithOtherSettingsOnlyWhenToldTo) {
   };
   const std::string first = text_of(dir / "more/recipe.yaml");
   expect_refused(with("--resume"),
-                 "the run in more would not continue as it began: train.stages was not set and is {until: 3, context: "
-                 "16, lr: 0, global_batch: 0, micro_batch: 0, window: []}; train.steps was 2 and is 4; resume it with "
+                 "the run in more would not continue as it began: train.stages was not set and is [{until: 3, context: "
+                 "16, lr: 0, global_batch: 0, micro_batch: 0, window: []}]; train.steps was 2 and is 4; resume it with "
                  "its own recipe and data, or accept the change with "
                  "--resume-changed");
   EXPECT_FALSE(fs::exists(dir / "more/environment-2.json"));
