@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <map>
 
-#include "framework/mixers/scan/config.h"
 #include "framework/mixers/attention/config.h"
+#include "framework/mixers/scan/config.h"
 #include "framework/models/decoder/config.h"
 #include "framework/models/mixes_positions.h"
 #include "framework/train/step/recompute_choice.h"
