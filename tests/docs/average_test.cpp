@@ -47,9 +47,10 @@ TEST(AddedMixer, MistakesNameTheKeyItsValueAndWhatIsAllowed) {
             "r.yaml:4: model.mixers.0.window has the value 33, but must be from 1 to data.context, 32");
   EXPECT_EQ(error_of("[{kind: average, window: [4, 4, 4]}]"),
             "r.yaml:4: model.mixers.0.window has 3 values, but must have one for all heads or one for each of 2");
-  EXPECT_EQ(error_of("[{kind: averag, window: 4}]"),
-            "r.yaml:4: model.mixers.0.kind is averag, but must be attention or average or distance; did you mean "
-            "'average'?");
+  EXPECT_EQ(
+      error_of("[{kind: averag, window: 4}]"),
+      "r.yaml:4: model.mixers.0.kind is averag, but must be attention or average or distance or scan; did you mean "
+      "'average'?");
   EXPECT_EQ(
       error_of("[{kind: average, window: 4}]", {"parallel.sequence_ranks=2"}),
       "--set parallel.sequence_ranks=2: parallel.sequence_ranks is 2, but model.mixers.0 reads whole sequences; set "
