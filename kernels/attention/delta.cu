@@ -6,6 +6,7 @@
 #include "kernels/base/block_sum.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"
+#include "kernels/base/head_matrix.h"
 
 namespace longstride::kernels::cuda {
 namespace {

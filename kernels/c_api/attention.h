@@ -8,7 +8,8 @@
 //     longstride_attention_destroy(plan)
 //
 // All memory of tensors is the caller's. Nothing on a GPU is allocated or waited for, so calls can be captured in a
-// CUDA graph. A plan does not change: threads may use one at the same time, each with scratch of its own.
+// CUDA graph. A plan does not change: threads may use one at the same time, each with scratch of its own. On the CPU a
+// child that was forked after a call must call omp_set_num_threads(1) first.
 //
 // Every struct begins with struct_bytes, its size, so that a later version may add members at its end: write
 // `struct longstride_pattern pattern = {.struct_bytes = sizeof pattern}`. Members that are left out are then 0, and so

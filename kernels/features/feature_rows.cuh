@@ -10,7 +10,7 @@ namespace longstride::kernels::cuda::scanning {
 
 struct FeatureCall {
   FeatureKind kind = FeatureKind::softmax;
-  RowsView x, features, dfeatures, dx;
+  HeadMatrix x, features, dfeatures, dx;
   const float* projection = nullptr;
   float* c = nullptr;  // (units, n): largest exponents, then c
   float* decay = nullptr;

@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "kernels/attention/delta.h"
 #include "kernels/features/feature_rows.cuh"
 
 namespace longstride::kernels::cuda {
@@ -81,8 +80,8 @@ __global__ __launch_bounds__(threads) void gradients_kernel(const FeatureCall ca
 
 void features_backward(const FeaturesBackwardArgs& args, const Launch& launch) {
   FeatureCall call(args);
-  call.dfeatures = RowsView(args.dfeatures);
-  call.dx = RowsView(args.dx);
+  call.dfeatures = HeadMatrix(args.dfeatures);
+  call.dx = HeadMatrix(args.dx);
   call.aligned = rows_on_16_bytes(args.x) && rows_on_16_bytes(args.dx);
   with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/attention/delta.h"
 #include "kernels/features/feature_rows.cuh"
 
 namespace longstride::kernels::cuda {

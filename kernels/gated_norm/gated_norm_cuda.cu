@@ -8,12 +8,6 @@ namespace {
 
 constexpr int warps = 8, threads = 32 * warps;
 
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, offset);
-  return x;
-}
-
 // By a warp, which shares the row.
 template <class T>
 __device__ __forceinline__ float inverse_size(const T* x, int size, int lane) {

@@ -36,7 +36,7 @@ struct Place {
     return (static_cast<std::int64_t>(sequence) * call.n + first + row) * call.heads + head;
   }
   template <class T>
-  __device__ T* rows_of(const RowsView& x) const {
+  __device__ T* rows_of(const HeadMatrix& x) const {
     return static_cast<T*>(x.data) + sequence * x.batch + head * x.head + first * x.row;
   }
   __device__ std::int64_t state(const ScanCall& call) const {
@@ -83,7 +83,7 @@ __device__ inline void store_scaled(T* to, const uint4& word, float factor) {
 
 // Rows of From to a tile: zeros beyond the chunk's rows and the view's `size` columns. factor: null, or one per row.
 template <class From, class T, int C>
-__device__ inline void load_rows(Tile<T, C> tile, const RowsView& view, const Place& place, const Columns& columns,
+__device__ inline void load_rows(Tile<T, C> tile, const HeadMatrix& view, const Place& place, const Columns& columns,
                                  int size, bool aligned, const float* factor) {
   constexpr int word = 16 / static_cast<int>(sizeof(From));
   const From* from = place.rows_of<const From>(view) + columns.first;
@@ -111,7 +111,7 @@ __device__ inline void load_rows(Tile<T, C> tile, const RowsView& view, const Pl
 }
 
 template <class T>
-__device__ inline void load_keys(Keys<T> tile, const ScanCall& call, const RowsView& view, const Place& place,
+__device__ inline void load_keys(Keys<T> tile, const ScanCall& call, const HeadMatrix& view, const Place& place,
                                  const Columns& columns, const float* factor = nullptr) {
   load_rows<T>(tile, view, place, columns, call.key_size, call.keys_aligned, factor);
 }
@@ -145,7 +145,8 @@ __device__ inline void load_gradients(Values<T> tile, const ScanCall& call, cons
   load_rows<T>(tile, call.dout, place, columns, call.value_size, call.values_aligned, inverse);
   if (columns.first + columns.count <= call.value_size) return;
   __syncthreads();
-  if (row < rows) tile.set(row, call.value_size - columns.first, row < place.count ? call.dbelow[at] : 0.0f);
+  if (row < rows)
+    tile.set(row, call.value_size - columns.first, row < place.count ? -call.delta[at] * inverse[row] : 0.0f);
 }
 
 // Rows of a slice and columns of a group of a state, zeros beyond. f16 would overflow, so that a state's elements are
@@ -198,7 +199,7 @@ __device__ inline float load_state(Values<T> tile, const ScanCall& call, const f
 
 // Elements of the warp's strip to rows of a view.
 template <class T, int Blocks>
-__device__ inline void store_strip(Strip<Blocks>& strip, const RowsView& view, const Place& place,
+__device__ inline void store_strip(Strip<Blocks>& strip, const HeadMatrix& view, const Place& place,
                                    const Columns& columns, int size, bool aligned) {
   T* const to = place.rows_of<T>(view) + columns.first;
   const int there = min(columns.count, size - columns.first);

@@ -1,4 +1,4 @@
-// Every chunk's sum of outer products, a block a slice of keys and a group of columns; and gradients of denominators.
+// Every chunk's sum of outer products, a block a slice of keys and a group of columns; and their scan.
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/scan/decays.cuh"
 
@@ -54,22 +54,6 @@ __global__ __launch_bounds__(threads) void sums_kernel(const ScanCall call, cons
   });
 }
 
-// A warp a row.
-template <class T>
-__global__ __launch_bounds__(threads) void below_kernel(const ScanCall call, float* const dbelow) {
-  const Place place(call, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.x));
-  for (int row = this_warp(); row < place.count; row += warps) {
-    const T *o = place.rows_of<const T>(call.o) + row * call.o.row,
-            *dout = place.rows_of<const T>(call.dout) + row * call.dout.row;
-    float sum = 0;
-    for (int j = this_lane(); j < call.value_size; j += warp_threads) sum += to_float(o[j]) * to_float(dout[j]);
-    for (int step = 1; step < warp_threads; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-    const std::int64_t at = static_cast<std::int64_t>(place.unit) * call.n + place.first + row;
-    const float below = call.denominator[at];
-    if (this_lane() == 0) dbelow[at] = below != 0 ? -sum / below : 0.0f;
-  }
-}
-
 // A thread an element of a unit's state. Reads are started before the sums that need them.
 __global__ __launch_bounds__(threads) void carry_kernel(const ScanCall call, const bool backwards, float* const states,
                                                         const float* const first, float* const last) {
@@ -121,16 +105,8 @@ void carry(const ScanCall& call, bool backwards, float* states, const float* fir
       call, backwards, states, first, last);
 }
 
-template <class T>
-void gradients_of_denominators(const ScanCall& call, float* dbelow, const Launch& launch) {
-  run("scan denominators", below_kernel<T>, {grid_of(call, 1), threads}, launch, call, dbelow);
-}
-
-#define LONGSTRIDE_SCAN_TYPE(T)                                                    \
-  template void sum_chunks<T>(const ScanCall&, Sums, bool, float*, const Launch&); \
-  template void gradients_of_denominators<T>(const ScanCall&, float*, const Launch&);
-LONGSTRIDE_SCAN_TYPE(float)
-LONGSTRIDE_SCAN_TYPE(__nv_bfloat16)
-LONGSTRIDE_SCAN_TYPE(__half)
+template void sum_chunks<float>(const ScanCall&, Sums, bool, float*, const Launch&);
+template void sum_chunks<__nv_bfloat16>(const ScanCall&, Sums, bool, float*, const Launch&);
+template void sum_chunks<__half>(const ScanCall&, Sums, bool, float*, const Launch&);
 
 }  // namespace longstride::kernels::cuda::scanning

@@ -43,7 +43,7 @@ struct Solver {
   }
 
   template <class F>
-  __device__ void each_score_of(const RowsView& queries, F&& f) {
+  __device__ void each_score_of(const HeadMatrix& queries, F&& f) {
     if constexpr (Channels)
       each_channel_score(call, queries, place, q, k, room, near, f);
     else

@@ -9,8 +9,8 @@
 //
 // The CPU is the specification: it advances the state position by position, so no exponent is positive and no decay is
 // divided by. The backward pass starts again from the state before every chunk. GPUs compute chunks as products of
-// matrices (scan_call.h); there decay and beta are not checked, and delta, which solves a system per chunk, is up to
-// three times less exact than the recurrence with fewer than 16 channels.
+// matrices (scan_call.h); there decay and beta are not checked, and delta, which solves a system per chunk, is less
+// exact than the recurrence where keys have few channels and so are alike.
 #pragma once
 #include "kernels/attention/pattern/pattern.h"
 #include "kernels/base/op.h"

@@ -13,23 +13,11 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/base/head_matrix.h"
 #include "kernels/base/host_device.h"
 #include "kernels/scan/scan.h"
 
 namespace longstride::kernels::cuda::scanning {
-
-// (batch, n, heads, size); strides in elements.
-struct RowsView {
-  void* data = nullptr;
-  std::int64_t batch = 0, row = 0, head = 0;
-
-  RowsView() = default;
-  explicit RowsView(const Tensor& x)
-      : data(x.data()),
-        batch(x.given() ? x.stride(0) : 0),
-        row(x.given() ? x.stride(1) : 0),
-        head(x.given() ? x.stride(2) : 0) {}
-};
 
 // States of all chunks, (units, chunks, key size, columns) f32; a unit is a head of a sequence.
 struct ChunkStates {
@@ -37,14 +25,14 @@ struct ChunkStates {
 };
 
 struct ScanCall {
-  RowsView q, k, v, o, dout, dq, dk, dv;
+  HeadMatrix q, k, v, o, dout, dq, dk, dv;
   const float *decay = nullptr, *beta = nullptr;
   const std::int32_t* begin = nullptr;
-  float* denominator = nullptr;   // (units, n)
-  const float* dbelow = nullptr;  // the same: gradients of denominators
-  float* whole = nullptr;         // (units, chunks, decays): decays over a chunk
+  float* denominator = nullptr;  // (units, n)
+  const float* delta = nullptr;  // the same, if it is normalised: dout . o
+  float* whole = nullptr;        // (units, chunks, decays): decays over a chunk
   float *ddecay = nullptr, *dbeta = nullptr;
-  RowsView e;  // f32, delta: du_t, of which dv is b_t times; v is then f32, v_t - R_t^T k_t, of which u is
+  HeadMatrix e;  // f32, delta: du_t, of which dv is b_t times; v is then f32, v_t - R_t^T k_t, of which u is
   ChunkStates states, gradients;
   std::int32_t n = 0, heads = 0, units = 0, chunks = 0;
   std::int32_t key_size = 0, value_size = 0, columns = 0;
@@ -76,8 +64,6 @@ void sum_chunks(const ScanCall&, Sums, bool to_end, float* states, const Launch&
 void carry(const ScanCall&, bool backwards, float* states, const float* first, float* last, const Launch&);
 template <class T>
 void outputs(const ScanCall&, const Launch&);
-template <class T>
-void gradients_of_denominators(const ScanCall&, float* dbelow, const Launch&);
 template <class T>
 void gradients(const ScanCall&, const Launch&);
 template <class T>

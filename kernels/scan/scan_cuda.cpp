@@ -21,10 +21,10 @@ bool all_on_16_bytes(std::initializer_list<Tensor> views) {
 template <class Args>
 ScanCall call_of(const Args& args, const ScanScratch& scratch) {
   ScanCall call;
-  call.q = RowsView(args.q);
-  call.k = RowsView(args.k);
-  call.v = RowsView(args.v);
-  call.o = RowsView(args.o);
+  call.q = HeadMatrix(args.q);
+  call.k = HeadMatrix(args.k);
+  call.v = HeadMatrix(args.v);
+  call.o = HeadMatrix(args.o);
   call.decay = args.decay.template as<const float>();
   call.beta = args.beta.template as<const float>();
   call.begin = args.begin.template as<const std::int32_t>();
@@ -80,8 +80,8 @@ DeltaPass delta_pass(const Args& args, const ScanScratch& scratch, bool backward
   return pass;
 }
 // The rows that a pass has solved.
-RowsView solved(const ScanCall& call, const DeltaPass& pass) {
-  RowsView rows;
+HeadMatrix solved(const ScanCall& call, const DeltaPass& pass) {
+  HeadMatrix rows;
   rows.data = pass.fixed;
   rows.row = pass.value_width;
   rows.head = call.chunks * scan_chunk * rows.row;
@@ -130,10 +130,10 @@ void scan(const ScanArgs& args, const Launch& launch) {
 void scan_backward(const ScanBackwardArgs& args, const Launch& launch) {
   const ScanScratch scratch(args);
   ScanCall call = call_of(args, scratch);
-  call.dout = RowsView(args.dout);
-  call.dq = RowsView(args.dq);
-  call.dk = RowsView(args.dk);
-  call.dv = RowsView(args.dv);
+  call.dout = HeadMatrix(args.dout);
+  call.dq = HeadMatrix(args.dq);
+  call.dk = HeadMatrix(args.dk);
+  call.dv = HeadMatrix(args.dv);
   call.ddecay = args.ddecay.as<float>();
   call.dbeta = args.dbeta.as<float>();
   call.keys_aligned = all_on_16_bytes({args.q, args.k, args.dq, args.dk});
@@ -142,9 +142,9 @@ void scan_backward(const ScanBackwardArgs& args, const Launch& launch) {
     using T = decltype(zero);
     if (args.form == ScanForm::delta) return delta_backward<T>(args, scratch, call, launch);
     if (call.normalised) {
-      auto* const dbelow = reinterpret_cast<float*>(args.scratch.as<std::byte>() + scratch.dbelow);
-      gradients_of_denominators<T>(call, dbelow, launch);
-      call.dbelow = dbelow;
+      auto* const delta = reinterpret_cast<float*>(args.scratch.as<std::byte>() + scratch.delta);
+      attention_delta(args.o, args.dout, delta, launch);
+      call.delta = delta;
     }
     if (call.both) set_states<T>(call, nullptr, nullptr, launch);
     set_gradients<T>(call, args.dlast_state.as<const float>(), args.dfirst_state.as<float>(), launch);

@@ -6,7 +6,7 @@ namespace longstride::kernels::cuda {
 
 struct ScanScratch {
   // Offsets in bytes; the pieces that a call does not need have no bytes.
-  std::int64_t whole, before, behind, gradients_before, gradients_behind, dbelow, errors, du, moved, added;
+  std::int64_t whole, before, behind, gradients_before, gradients_behind, delta, errors, du, moved, added;
   std::int64_t bytes = 0;
 
   explicit ScanScratch(const ScanArgs& args) : ScanScratch(args, false) {}
@@ -17,7 +17,7 @@ struct ScanScratch {
  private:
   template <class Args>
   ScanScratch(const Args& args, bool backward) {
-    const bool both = args.direction == Direction::both, delta = args.form == ScanForm::delta;
+    const bool both = args.direction == Direction::both, solves = args.form == ScanForm::delta;
     const std::int64_t units = args.q.size(0) * args.q.size(2), n = args.q.size(1), chunks = units * scan_chunks(n),
                        states = chunks * args.q.size(3) * (args.v.size(3) + (args.denominator.given() ? 1 : 0));
     const auto floats = [&](bool needed, std::int64_t count) { return take(needed ? count * 4 : 0); };
@@ -26,15 +26,15 @@ struct ScanScratch {
     behind = floats(both, states);
     gradients_before = floats(backward && both, states);
     gradients_behind = floats(backward, states);
-    dbelow = floats(backward && args.denominator.given(), units * n);
+    delta = floats(backward && args.denominator.given(), units * n);
     const auto chunk_rows = [&](bool needed, const Tensor& x, Dtype type) {
       const std::int64_t width = (x.size(3) + 15) / 16 * 16;
       return take(needed ? chunks * scan_chunk * width * static_cast<std::int64_t>(bytes_of(type)) : 0);
     };
-    errors = chunk_rows(delta, args.v, Dtype::f32);
-    du = chunk_rows(delta && backward, args.v, Dtype::f32);
-    moved = chunk_rows(delta, args.k, args.k.dtype());
-    added = chunk_rows(delta, args.k, args.k.dtype());
+    errors = chunk_rows(solves, args.v, Dtype::f32);
+    du = chunk_rows(solves && backward, args.v, Dtype::f32);
+    moved = chunk_rows(solves, args.k, args.k.dtype());
+    added = chunk_rows(solves, args.k, args.k.dtype());
   }
   std::int64_t take(std::int64_t count) {
     const std::int64_t at = bytes;

@@ -140,7 +140,7 @@ __device__ inline void add_far(Strip<4> (&sum)[2], Keys<T> q, Keys<T> k, const C
   }
 }
 
-// Shared memory for a decay per channel, beside the tiles.
+// A block's shared memory for a decay per channel; tiles are apart.
 template <class T>
 struct alignas(16) ChannelRoom {
   ChannelDecays<T> decays;
@@ -161,7 +161,7 @@ __device__ inline void each_score(Strip<4>& sum, const ScanCall& call, int half,
 
 // Calls f(row, column, score without D) for the warp's 16 rows, a half of the columns after the other.
 template <class T, class F>
-__device__ inline void each_head_score(const ScanCall& call, const RowsView& queries, const Place& place, Keys<T> q,
+__device__ inline void each_head_score(const ScanCall& call, const HeadMatrix& queries, const Place& place, Keys<T> q,
                                        Keys<T> k, F&& f) {
 #pragma unroll 1
   for (int half = 0; half < 2; ++half) {
@@ -183,8 +183,8 @@ __device__ inline void each_head_score(const ScanCall& call, const RowsView& que
 
 // The same with a decay per channel, whose D is in the scores. near: room for 16 numbers per row.
 template <class T, class F>
-__device__ inline void each_channel_score(const ScanCall& call, const RowsView& queries, const Place& place, Keys<T> q,
-                                          Keys<T> k, ChannelRoom<T>& room, float (*near)[run_rows], F&& f) {
+__device__ inline void each_channel_score(const ScanCall& call, const HeadMatrix& queries, const Place& place,
+                                          Keys<T> q, Keys<T> k, ChannelRoom<T>& room, float (*near)[run_rows], F&& f) {
   const int strip = this_warp();
   Strip<4> sum[2];
   sum[0].clear();

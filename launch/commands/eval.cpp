@@ -78,7 +78,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
              others);
 }
 
-void report(const EvalOptions& o, const LoadedRun& run, const MeasuredLeak& leak) {
+void report(const EvalOptions& o, const LoadedRun& run, const ReplacedFutures::Leak& leak) {
   const std::string& data = o.request.data.empty() ? run.recipe.data.path : o.request.data;
   const std::int64_t context = run.recipe.data.context;
   if (o.json)
@@ -145,7 +145,7 @@ void run_eval(EvalOptions& o, const CLI::App& command, Session& session) {
   o.request.quiet = o.json;
   const LoadedRun run = load_run_on_ranks(o.run, o.weights, parse_checkpoint_choice(o.checkpoint), *session.comm);
   if (o.leak) {
-    const MeasuredLeak leak = measure_leak(run, o.request, session);
+    const ReplacedFutures::Leak leak = measure_leak(run, o.request, session);
     if (session.comm->rank() == 0) report(o, run, leak);
     return;
   }

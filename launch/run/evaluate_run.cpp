@@ -6,7 +6,6 @@
 
 #include "framework/core/errors.h"
 #include "framework/train/evaluate/evaluation_memory.h"
-#include "framework/train/evaluate/replaced_futures.h"
 #include "framework/train/step/step_work.h"
 #include "launch/console/counter_line.h"
 #include "launch/console/device_option.h"
@@ -120,7 +119,7 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   return evaluate_run(run, request, session, [](const Sequences& named, const auto&, const auto&) { return named; });
 }
 
-MeasuredLeak measure_leak(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
+ReplacedFutures::Leak measure_leak(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
   constexpr std::int64_t usual_windows = 16;
   std::shared_ptr<const ReplacedFutures> futures;
   const EvaluationResult result =
@@ -136,8 +135,7 @@ MeasuredLeak measure_leak(const LoadedRun& run, const EvaluateRequest& request, 
                                                     request.max_windows > 0 ? request.max_windows : usual_windows);
         return futures;
       });
-  const ReplacedFutures::Leak leak = futures->leak(result.losses);
-  return {leak.mean, leak.largest, futures->windows(), futures->positions()};
+  return futures->leak(result.losses);
 }
 
 }  // namespace longstride

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "framework/train/evaluate/evaluator.h"
+#include "framework/train/evaluate/replaced_futures.h"
 #include "launch/commands/commands.h"
 #include "launch/run/run_directory.h"
 
@@ -30,15 +31,9 @@ EvaluatedMemory memory_in_effect(const LoadedRun& run, const EvaluateRequest& re
 // The data that the request scores, as the recipe describes it but for what the request changes.
 DataConfig data_in_effect(const LoadedRun& run, const EvaluateRequest& request);
 
-// How much the score of a byte changes when those behind it do (ReplacedFutures), with what it was measured.
-struct MeasuredLeak {
-  double mean = 0, largest = 0;  // bits
-  std::int64_t windows = 0, positions = 0;
-};
-MeasuredLeak measure_leak(const LoadedRun& run, const EvaluateRequest& request, Session& session);
-
-// Called on every rank, as measure_leak is. On a GPU `run.model` is left bound to memory that has been freed: load the
+// Both are called on every rank. On a GPU `run.model` is left bound to memory that has been freed: load the
 // run again to use it.
 EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session);
+ReplacedFutures::Leak measure_leak(const LoadedRun& run, const EvaluateRequest& request, Session& session);
 
 }  // namespace longstride

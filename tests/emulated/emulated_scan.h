@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -63,23 +64,18 @@ class EmulatedScan {
 
   void expect_the_recurrence() const {
     SCOPED_TRACE(shape_.text() + " in " + kernels::name_of(compute_));
-    const auto right = in_.naive<double>(Dtype::f64);
-    const auto plain = in_.naive<float>(compute_);
-    // All results are sums of products of numbers of the compute type, whatever type they are stored in.
-    const auto expect = [&](const char* name, const Tensor& found, const std::vector<double>& of_double,
-                            const std::vector<float>& of_float, double slack = 0) {
-      if (found.given()) expect_as_exact(name, compute_, values_of(found), of_double, of_float, slack);
-    };
-    const double slack = scan_slack(shape_, compute_, right.summand);
-    expect("o", forward_.o, right.o, plain.o);
-    expect("denominator", forward_.denominator, right.denominator, plain.denominator);
-    expect("last state", forward_.last_state, right.last_state, plain.last_state);
-    expect("dq", backward_.dq, right.dq, plain.dq, slack);
-    expect("dk", backward_.dk, right.dk, plain.dk, slack);
-    expect("dv", backward_.dv, right.dv, plain.dv);
-    expect("ddecay", backward_.ddecay, right.ddecay, plain.ddecay, slack);
-    expect("dbeta", backward_.dbeta, right.dbeta, plain.dbeta);
-    expect("dfirst state", backward_.dfirst_state, right.dfirst_state, plain.dfirst_state);
+    const std::map<std::string, Tensor> found = {{"o", forward_.o},
+                                                 {"denominator", forward_.denominator},
+                                                 {"last state", forward_.last_state},
+                                                 {"dq", backward_.dq},
+                                                 {"dk", backward_.dk},
+                                                 {"dv", backward_.dv},
+                                                 {"ddecay", backward_.ddecay},
+                                                 {"dbeta", backward_.dbeta},
+                                                 {"dfirst state", backward_.dfirst_state}};
+    each_scan_result(in_, compute_, [&](const char* name, const auto& right, const auto& naive, double slack) {
+      if (found.at(name).given()) expect_as_exact(name, compute_, values_of(found.at(name)), right, naive, slack);
+    });
   }
 
  private:

@@ -72,8 +72,8 @@ class OptimizerOnDevices : public OpTest {
   }
   static std::int64_t decayed_of(const Case& c) { return Layout().decayed + (c.parts.factored.empty() ? 3 : 0); }
 
-  // The copy in the compute type has the weights, rounded; where tensors are limited apart, nobody reads what is
-  // between.
+  // The copy in the compute type has the rounded weights. Elements between tensors that are limited apart are not
+  // written.
   static void expect_rounded(const Case& c, const std::vector<double>& weights, const std::vector<double>& copy,
                              Dtype type) {
     const Layout layout;

@@ -73,23 +73,28 @@ inline MixedToy many_memories_toy() {
   return c;
 }
 
-template <>
-struct Toys<MixedToy> {
-  static std::vector<NamedConfig<MixedToy>> configs() {
-    return {
-        {"alternating", alternating_toy()}, {"side_by_side", side_by_side_toy()}, {"memories", many_memories_toy()}};
-  }
-  static std::vector<MixedToy> recompute_policies(const MixedToy& config) {
-    std::vector<MixedToy> all(4, config);
+// Common to all toys with a list of mixers.
+template <class Toy>
+struct ToysOfMixers {
+  static std::vector<Toy> recompute_policies(const Toy& config) {
+    std::vector<Toy> all(4, config);
     all[1].recompute = Recompute::selective;
     all[2].recompute = Recompute::block;
     all[3].recompute = Recompute::attention_and_feed_forward;
     return all;
   }
-  static MixedToy without_dropout(MixedToy config) {
+  static Toy without_dropout(Toy config) {
     config.dropout = config.embedding_dropout = config.inner_dropout = config.output_dropout = 0;
     for (const auto& [distance, _] : config.with_distances()) distance->dropout = distance->table_dropout = 0;
     return config;
+  }
+};
+
+template <>
+struct Toys<MixedToy> : ToysOfMixers<MixedToy> {
+  static std::vector<NamedConfig<MixedToy>> configs() {
+    return {
+        {"alternating", alternating_toy()}, {"side_by_side", side_by_side_toy()}, {"memories", many_memories_toy()}};
   }
 };
 

@@ -86,20 +86,8 @@ inline std::vector<NamedConfig<ScanToy>> scan_toys() {
 }
 
 template <>
-struct Toys<ScanToy> {
+struct Toys<ScanToy> : ToysOfMixers<ScanToy> {
   static std::vector<NamedConfig<ScanToy>> configs() { return scan_toys(); }
-  static std::vector<ScanToy> recompute_policies(const ScanToy& config) {
-    std::vector<ScanToy> all(4, config);
-    all[1].recompute = Recompute::selective;
-    all[2].recompute = Recompute::block;
-    all[3].recompute = Recompute::attention_and_feed_forward;
-    return all;
-  }
-  static ScanToy without_dropout(ScanToy config) {
-    config.dropout = config.embedding_dropout = config.inner_dropout = config.output_dropout = 0;
-    for (const auto& [distance, _] : config.with_distances()) distance->dropout = distance->table_dropout = 0;
-    return config;
-  }
 };
 
 }  // namespace longstride::test

@@ -19,9 +19,7 @@ std::unique_ptr<BranchCache> ScanMixer::make_cache(Context& ctx, Scratch& memory
   if (s.convolution > 0) cache->rows = memory.tensor({batch, s.convolution - 1, channels()}, ctx.compute);
   if (s.stabilised()) cache->c = memory.tensor({batch, config_.heads}, ctx.exact);
   cache->sums = memory.tensor({batch, config_.heads, key_rows_of_state(), columns()}, ctx.exact);
-  if (!s.has_features()) return cache;
-  cache->projection = memory.tensor({1, rows_of_projection(), config_.key_size}, ctx.exact);
-  draw(ctx, cache->projection);
+  cache->projection = projection(ctx, memory, nullptr);
   return cache;
 }
 
@@ -42,7 +40,7 @@ void ScanMixer::decode(Context& ctx, const Tensor& normed, const Tensor& out, Br
   const Projected in = project(own, normed, scratch, nullptr);
   const ScanStates states{kept.rows, kept.rows, kept.c, kept.c, kept.sums, kept.sums};
   const Scanned made = tensors(own, normed.size(0), 1, scratch, nullptr, false);
-  scan(own, operands(own, in, states, Pace::decoding, position % config_.segment, scratch, kept.projection), made,
+  scan(own, operands(own, in, kept.projection, states, Pace::decoding, position % config_.segment, scratch), made,
        Pace::decoding);
   output_.apply(own, finish(own, made.o, in.gate, scratch), out);
 }

@@ -86,7 +86,8 @@ void ScanMixer::show_probabilities(Context& ctx, const Tensor& normed_input, con
   Scratch scratch(ctx);
   const Projected in = project(ctx, normed_input, scratch, nullptr);
   const Scanned made = tensors(ctx, normed_input.size(0), normed_input.size(1), scratch, nullptr, false);
-  const Operands read = operands(ctx, in, states_of(ctx), Pace::training, 0, scratch);
+  const Operands read =
+      operands(ctx, in, projection(ctx, scratch, nullptr), states_of(ctx), Pace::training, 0, scratch);
   scan(ctx, read, made, Pace::training);
   if (ctx.planning()) return;
   const auto* begin = ctx.documents.begin.as<const std::int32_t>();

@@ -191,13 +191,14 @@ void ScanMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOut
                              Scanned known) const {
   Scratch scratch(ctx);
   const Projected in = project(ctx, normed, scratch, tape);
+  const Tensor drawn = projection(ctx, scratch, tape);
   if (!known.o.given()) {
     known = tensors(ctx, normed.size(0), normed.size(1), scratch, kept_on, kept_on != nullptr);
     Scratch inner(ctx);
-    scan(ctx, operands(ctx, in, states_of(ctx), Pace::training, 0, inner), known, Pace::training);
+    scan(ctx, operands(ctx, in, drawn, states_of(ctx), Pace::training, 0, inner), known, Pace::training);
   }
   if (tape != nullptr)
-    for (const Tensor& t : {normed, in.qkv, in.decay_low, in.decay, in.beta, in.gate}) tape->push(t);
+    for (const Tensor& t : {normed, in.qkv, in.decay_low, in.decay, in.beta, in.gate, drawn}) tape->push(t);
   if (tape != nullptr || kept_on != nullptr) {
     Tape& on = tape != nullptr ? *tape : *kept_on;
     on.push(known.o), on.push(known.chunk_states);
@@ -213,6 +214,7 @@ void ScanMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed
   Scanned made;
   if (normalises()) made.denominator = tape.pop();
   made.chunk_states = tape.pop(), made.o = tape.pop();
+  const Tensor drawn = tape.pop();
   Projected in;
   in.gate = tape.pop(), in.beta = tape.pop(), in.decay = tape.pop(), in.decay_low = tape.pop(), in.qkv = tape.pop();
   const Tensor normed_input = tape.pop();
@@ -233,7 +235,7 @@ void ScanMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed
                                                  .gate = has_gate() ? in.gate.reshape(rows) : Tensor{},
                                                  .dgain = has_norm() ? added_.norm->gradient : Tensor{},
                                                  .dgate = has_gate() ? d.gate.reshape(rows) : Tensor{}});
-  const Operands read = operands(ctx, in, states_of(ctx), Pace::training, 0, scratch);
+  const Operands read = operands(ctx, in, drawn, states_of(ctx), Pace::training, 0, scratch);
   const Tensor dmixed = added_.convolution != nullptr ? scratch.like(d.qkv) : d.qkv;
   const ScanGradients g = gradient_tensors(read, dmixed, scratch);
   scan_back(ctx, read, made, d_o, g);

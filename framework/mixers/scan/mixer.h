@@ -1,9 +1,12 @@
 // out = W_p y + b_p for linear attention as a scan (kernels/scan), with what its published forms put around it:
-//   qkv = W_qkv x + b; convolution: q, k, v <- silu of the last positions, channel by channel
-//   (kernels/short_convolution) features: q, k <- features of their softmax kernel (kernels/features); else q is scaled
-//   by 1 / sqrt(key size), and form delta divides both by their lengths decay per head: log a = -exp(rate) softplus(W_a
-//   x + bias); per channel: log a = log sigmoid(W_2 W_1 x + bias) / 16 delta: beta = most sigmoid(W_b x) norm, gate: y
-//   = norm(o) gain silu(W_g x) per head (kernels/gated_norm); else y = o
+//   q, k, v      W_qkv x + b
+//   convolution  q, k, v <- silu of the last positions, channel by channel (kernels/short_convolution)
+//   features     q, k <- features of their softmax kernel (kernels/features)
+//                without them q is scaled by 1 / sqrt(key size), and form delta divides both by their lengths
+//   decay        per head log a = -exp(rate) softplus(W_a x + bias)
+//                per channel log a = log sigmoid(W_2 W_1 x + bias) / 16
+//   beta         form delta: b = most sigmoid(W_b x)
+//   norm, gate   y = norm(o) gain silu(W_g x) per head (kernels/gated_norm); without them y = o
 // Rows of the projection of features are a function of (seed, step, layer), so that they need no state.
 #pragma once
 #include <memory>
@@ -112,14 +115,15 @@ class ScanMixer final : public Mixer {
   void forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape, Tape* kept_on,
                     Scanned known) const;
   Projected project(Context& ctx, const Tensor& normed, Scratch& scratch, Tape* tape) const;
-  // Positions count from `first`; a projection that is not given is drawn. In operands.cpp, with its gradients.
-  Operands operands(Context& ctx, const Projected& in, const ScanStates& states, Pace pace, std::int64_t first,
-                    Scratch& scratch, const Tensor& projection = {}) const;
+  // Rows of the projection of features, drawn; absent without features.
+  Tensor projection(Context& ctx, Scratch& scratch, Tape* tape) const;
+  // Positions count from `first`. In operands.cpp, with its gradients.
+  Operands operands(Context& ctx, const Projected& in, const Tensor& projection, const ScanStates& states, Pace pace,
+                    std::int64_t first, Scratch& scratch) const;
   void convolve(Context& ctx, const Projected& in, Operands& out, Scratch& scratch) const;
   void transform(Context& ctx, std::int64_t first, Operands& out, Scratch& scratch) const;
   void expand(Context& ctx, Pace pace, Operands& out, Scratch& scratch) const;
   void steer(Context& ctx, const Projected& in, Operands& out, Scratch& scratch) const;
-  void draw(Context& ctx, const Tensor& projection) const;
   // Gradients of what the scan read, of which dq, dk and dv become those of Projected.
   struct ScanGradients {
     Tensor dphi_q, dphi_k, dmixed, decay, beta;

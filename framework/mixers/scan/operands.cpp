@@ -41,8 +41,10 @@ std::int64_t ScanMixer::rows_of_projection() const {
   return config_.scan.count / kernels::features_of(feature_kind(), 1);
 }
 
-void ScanMixer::draw(Context& ctx, const Tensor& projection) const {
-  kernels::DrawProjectionArgs args{.projection = projection, .seed = ctx.seed};
+Tensor ScanMixer::projection(Context& ctx, Scratch& scratch, Tape* tape) const {
+  if (!config_.scan.has_features()) return {};
+  const Tensor rows = scratch.tensor({1, rows_of_projection(), config_.key_size}, ctx.exact, tape);
+  kernels::DrawProjectionArgs args{.projection = rows, .seed = ctx.seed};
   args.layer = config_.layer;
   args.orthogonal = config_.scan.orthogonal;
   if (const std::int64_t every = config_.scan.redraw; every > 0) {
@@ -51,10 +53,12 @@ void ScanMixer::draw(Context& ctx, const Tensor& projection) const {
     args.every = every;
   }
   ops::run(ctx, args);
+  return rows;
 }
 
-ScanMixer::Operands ScanMixer::operands(Context& ctx, const Projected& in, const ScanStates& states, Pace pace,
-                                        std::int64_t first, Scratch& scratch, const Tensor& projection) const {
+ScanMixer::Operands ScanMixer::operands(Context& ctx, const Projected& in, const Tensor& projection,
+                                        const ScanStates& states, Pace pace, std::int64_t first,
+                                        Scratch& scratch) const {
   Operands out;
   out.states = states;
   out.projection = projection;
@@ -123,10 +127,6 @@ void ScanMixer::expand(Context& ctx, Pace pace, Operands& out, Scratch& scratch)
   const std::int64_t batch = out.q.size(0), seq = out.q.size(1);
   out.phi_q = scratch.tensor({batch, seq, config_.heads, config_.scan.count}, ctx.compute);
   out.phi_k = scratch.like(out.phi_q);
-  if (!out.projection.given()) {
-    out.projection = scratch.tensor({1, rows_of_projection(), config_.key_size}, ctx.exact);
-    draw(ctx, out.projection);
-  }
   kernels::FeaturesArgs args{.kind = feature_kind(), .x = out.q, .projection = out.projection, .features = out.phi_q};
   ops::run(ctx, args);
   args.x = out.k, args.features = out.phi_k;

@@ -35,7 +35,7 @@ void ReplacedFutures::read(std::int64_t sequence, std::int64_t offset, std::int6
 }
 
 ReplacedFutures::Leak ReplacedFutures::leak(const std::vector<float>& losses) const {
-  Leak leak;
+  Leak leak{windows(), positions()};
   for (std::int64_t sequence = 0; sequence < sequences(); ++sequence) {
     const std::int64_t changed = sequence % (1 + positions());
     if (changed == 0) continue;

@@ -1,5 +1,5 @@
-// How far scores look ahead: windows of a split, each also with the bytes behind a position replaced by
-// those of another window. All have the context's length, as products of other shapes round differently.
+// How far scores look ahead: windows of a split, each also with the bytes behind a position replaced by those of
+// another window. All have the context's length, as products of other shapes round differently.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,8 +23,9 @@ class ReplacedFutures final : public SequenceSet {
   std::int64_t windows() const { return std::ssize(windows_); }
   std::int64_t positions() const { return std::min(most_positions, context_); }  // in a window
 
-  // Bits by which the scores at the positions change.
+  // Bits by which the scores at the positions of the windows change.
   struct Leak {
+    std::int64_t windows = 0, positions = 0;
     double mean = 0, largest = 0;
   };
   // losses: EvaluationResult::losses of this set, in nats.

@@ -12,6 +12,7 @@
 #include "kernels/attention/choice.h"
 #include "kernels/attention/pattern/block_lists.h"
 #include "kernels/attention/pattern/row_bounds.h"
+#include "kernels/base/head_matrix.h"
 
 namespace longstride::kernels::cuda::portable {
 
@@ -32,15 +33,6 @@ struct PassGroup {
   std::int16_t head[most_heads] = {};
   std::uint8_t pass_of[most_heads] = {};  // index of the pass that head[i] has
   PortablePass pass[most_passes];
-};
-
-// The rows of a (batch, n, heads, size) view.
-struct HeadMatrix {
-  void* data = nullptr;
-  std::int64_t batch = 0, row = 0, head = 0;  // strides in elements
-
-  HeadMatrix() = default;
-  explicit HeadMatrix(const Tensor& v) : data(v.data()), batch(v.stride(0)), row(v.stride(1)), head(v.stride(2)) {}
 };
 
 // The part of a call that does not depend on its term (kernels/attention/term).

@@ -11,8 +11,6 @@
 
 namespace longstride::kernels::cuda::distance {
 
-using portable::HeadMatrix;
-
 inline constexpr std::int32_t tile_rows = 64;  // queries or keys of a tile
 inline constexpr std::int32_t most_heads = most_distance_on_gpu;
 

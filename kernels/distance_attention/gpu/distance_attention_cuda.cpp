@@ -14,7 +14,6 @@ namespace longstride::kernels::cuda {
 namespace {
 
 using distance::Call;
-using distance::HeadMatrix;
 using distance::PortableCall;
 using distance::ScratchPieces;
 

@@ -1,5 +1,6 @@
 // Arguments of the scan in device memory, and the comparison of its results.
 #pragma once
+#include <map>
 #include <optional>
 
 #include "tests/ops/op_test.h"
@@ -94,6 +95,8 @@ class ScanTest : public OpTest {
     return with_values({s.batch, 1, s.n}, Dtype::i32, {bounds.begin(), bounds.end()});
   }
 
+  static const Operand* given(const std::optional<Operand>& x) { return x ? &*x : nullptr; }
+
   // Runs both passes, three times each, and compares all results with the recurrence.
   void expect_the_recurrence(const ScanShape& s) {
     SCOPED_TRACE(s.text());
@@ -105,24 +108,19 @@ class ScanTest : public OpTest {
       if (*optional) backward.push_back(&**optional);
     run(x.forward(), forward);
     run(x.backward(), backward);
-    const kernels::NaiveScanResult<double> right = x.input.naive<double>(Dtype::f64);
-    const kernels::NaiveScanResult<float> plain = x.input.naive<float>(compute());
-    // All results are sums of products of numbers of the compute type, whatever type they are stored in.
-    const auto expect = [&](const char* name, const std::optional<Operand>& found, const std::vector<double>& of_double,
-                            const std::vector<float>& of_float, double slack = 0) {
-      if (!found) return;
-      expect_as_exact(name, compute(), found->found(), of_double, of_float, slack);
-    };
-    const double slack = scan_slack(s, compute(), right.summand);
-    expect("o", x.o, right.o, plain.o);
-    expect("denominator", x.denominator, right.denominator, plain.denominator);
-    expect("last state", x.last_state, right.last_state, plain.last_state);
-    expect("dq", x.dq, right.dq, plain.dq, slack);
-    expect("dk", x.dk, right.dk, plain.dk, slack);
-    expect("dv", x.dv, right.dv, plain.dv);
-    expect("ddecay", x.ddecay, right.ddecay, plain.ddecay, slack);
-    expect("dbeta", x.dbeta, right.dbeta, plain.dbeta);
-    expect("dfirst state", x.dfirst_state, right.dfirst_state, plain.dfirst_state);
+    const std::map<std::string, const Operand*> found = {{"o", &x.o},
+                                                         {"denominator", given(x.denominator)},
+                                                         {"last state", given(x.last_state)},
+                                                         {"dq", &x.dq},
+                                                         {"dk", &x.dk},
+                                                         {"dv", &x.dv},
+                                                         {"ddecay", given(x.ddecay)},
+                                                         {"dbeta", given(x.dbeta)},
+                                                         {"dfirst state", given(x.dfirst_state)}};
+    each_scan_result(x.input, compute(), [&](const char* name, const auto& right, const auto& naive, double slack) {
+      if (const Operand* operand = found.at(name); operand != nullptr)
+        expect_as_exact(name, compute(), operand->found(), right, naive, slack);
+    });
   }
 };
 

@@ -140,8 +140,9 @@ inline std::vector<double> drawn_beta(const ScanShape& s, Dtype exact) {
   return beta;
 }
 
-// The sizes of summed products allow gradients of q, k and decays, beside the rule, another order of sums in f32,
-// and, where it is normalised and they may cancel, roundings of the compute type.
+// Gradients of q, k and decays may differ by more than the rule allows, in proportion to the sizes of the products that
+// they sum: by another order of sums in f32, and by roundings of the compute type where a normalised scan's sums
+// cancel.
 inline double scan_slack(const ScanShape& s, Dtype compute, double summand) {
   const Dtype sums = compute == Dtype::f64 ? Dtype::f64 : Dtype::f32;
   return (s.normalised ? 8 * half_step_of(compute) : 2 * half_step_of(sums)) * summand;
@@ -162,6 +163,24 @@ inline ScanInput drawn_scan(const ScanShape& s, Dtype compute, Dtype exact) {
   for (double& e : x.first_state) e = s.normalised ? std::abs(e) : e;
   x.dlast_state = scan_normals(s.state(), exact, 9);
   return x;
+}
+
+// Calls see(name, right, naive, slack) for every result of the two passes: of the recurrence in double, and of a naive
+// one with operands of the type `compute`. All are sums of products of such numbers, whatever type they are stored in.
+template <class F>
+void each_scan_result(const ScanInput& in, Dtype compute, F&& see) {
+  const kernels::NaiveScanResult<double> right = in.naive<double>(Dtype::f64);
+  const kernels::NaiveScanResult<float> plain = in.naive<float>(compute);
+  const double slack = scan_slack(in.shape, compute, right.summand);
+  see("o", right.o, plain.o, 0.0);
+  see("denominator", right.denominator, plain.denominator, 0.0);
+  see("last state", right.last_state, plain.last_state, 0.0);
+  see("dq", right.dq, plain.dq, slack);
+  see("dk", right.dk, plain.dk, slack);
+  see("dv", right.dv, plain.dv, 0.0);
+  see("ddecay", right.ddecay, plain.ddecay, slack);
+  see("dbeta", right.dbeta, plain.dbeta, 0.0);
+  see("dfirst state", right.dfirst_state, plain.dfirst_state, 0.0);
 }
 
 }  // namespace longstride::testing

@@ -8,7 +8,7 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// The task of a block, counted as unit + units * tile, of so many units (a head of a sequence) of so many tiles each.
+// The block's task, unit + units * tile: a unit is a head of a sequence and has `tiles` tiles of queries or keys.
 LONGSTRIDE_HOST_DEVICE constexpr std::int32_t listed_task(std::int32_t block, std::int32_t units, std::int32_t tiles) {
   if (block < units) return block;
   block -= units;
