@@ -6,8 +6,8 @@ The first table has microseconds of the host per call: of the C function alone, 
 and of longstride.attention with its tensors, plan, autograd and checks. Exits with 1 if the operator takes over --most-us
 longer than the C function. --host: only that; it also runs without a GPU. The second table has medians of milliseconds
 on the GPU in bf16, forward and forward and backward, in turn with the strongest peers that are installed: FlashAttention 4
-(the package flash-attn-4), cuDNN, and FlexAttention with the lists of blocks and the gathered summaries of systems/sparse.py.
---only: of its cases those whose names begin so.
+(the package flash-attn-4), cuDNN, FlexAttention with the lists of blocks and the gathered summaries of systems/sparse.py, and
+flash-linear-attention. Results and gradients may differ by 0.05 of their norms. --only: cases whose names begin so.
 """
 import argparse
 import sys
@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 import longstride
+from attention import linear
 from frame.timing import in_turn, wall
 from longstride import attention_run, library
 from systems.sparse import fixed_mask, window_mask, with_summaries
@@ -64,9 +65,8 @@ def on_host(device):
     ], both - learning, product - products
 
 
-def directions(runs, tensors, dout):
+def directions(runs, inputs, dout):
     """{name: (ms forward, ms forward and backward)}."""
-    inputs = [x.detach().requires_grad_() for x in tensors]
 
     def forward(run):
         with torch.no_grad():
@@ -154,9 +154,8 @@ def columns(run, stride):
     return of_classes
 
 
-def flex(mask, backend, keys=lambda x: x, **tiles):
-    compiled = torch.compile(flex_attention, dynamic=False)
-    options = {"BACKEND": backend, **tiles}
+def flex(mask, backend, keys=lambda x: x, mode=None):
+    compiled, options = torch.compile(flex_attention, dynamic=False, mode=mode), {"BACKEND": backend}
     return of_heads(lambda q, k, v: compiled(q, keys(k), keys(v), block_mask=mask, kernel_options=options))
 
 
@@ -175,12 +174,13 @@ def seen_cases():
         "FA4": lambda: flash((256, 256), causal=False)}
     mask = block_mask(n, 8, 64)
     yield "lists of 8 x 64", shape, dict(pattern=P(direction="both"), lists=longstride.lists_of(mask)), {
-        "Flex": lambda: flex(mask, "TRITON", BLOCK_M=64, BLOCK_N=64, BLOCK_M1=64, BLOCK_N1=64, BLOCK_M2=64, BLOCK_N2=64)}
+        # Its one form of the backward pass that is not tuned wants blocks of 128.
+        "Flex": lambda: flex(mask, "TRITON", mode="max-autotune-no-cudagraphs")}
     yield "sink, window 512", shape, dict(**window, sink=torch.zeros(8, device="cuda")), {
         "without a sink": lambda: ours(**window)}
 
 
-def cases():
+def attention_cases():
     """Name, shape (batch, n, heads, size), arguments of longstride.attention, and functions that make the peers."""
     yield from seen_cases()
     for shape in ((4, 12288, 8, 64), (4, 12288, 16, 32), (4, 12288, 4, 128)):
@@ -200,35 +200,52 @@ def cases():
     yield "fixed", (4, 12288, 8, 64), dict(pattern=fixed), {"Flex, FA4": lambda: gathered("FLASH"), "Flex": lambda: gathered("TRITON")}
 
 
+def cases(only):
+    """Name, tensors, our function of them and the peers' makers, of the cases whose names begin so."""
+    names = []
+    for name, shape, arguments, peers in attention_cases():
+        names.append(name)
+        if name.startswith(only):
+            tensors = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+            yield f"{name} {shape}", tensors, ours(**arguments), peers
+    for name, tensors, run, peers in linear.cases():
+        names.append(name)
+        if name.startswith(only):
+            yield name, tensors, run, peers
+    if not any(name.startswith(only) for name in names):
+        sys.exit(f"run.py op: --only {','.join(only)} names no case; there are {', '.join(dict.fromkeys(names))}")
+
+
+def distance(these, those):
+    """The largest of the tensors' differences, each as a part of its own size."""
+    return max(((a.float() - b.float()).norm() / a.float().norm()).item() for a, b in zip(these, those))
+
+
 def on_gpu(only):
     """Times both directions of every case and peer. Returns whether all peers that ran agree with our results."""
-    chosen = [case for case in cases() if case[0].startswith(only)]
-    if not chosen:
-        names = ", ".join(dict.fromkeys(case[0] for case in cases()))
-        sys.exit(f"run.py op: --only {','.join(only)} names no case; there are {names}")
-    print(f"\n{'ms, and how often ours fits in':32} {'forward':>8} {'ratio':>6} {'both':>8} {'ratio':>6}  largest difference")
+    print(f"\n{'ms, and how often ours fits in':38} {'forward':>8} {'ratio':>6} {'both':>8} {'ratio':>6}  differs by")
     torch._dynamo.config.recompile_limit = 256  # every mask, and each direction, compiles FlexAttention anew
     agree = True
-    for name, shape, arguments, peers in chosen:
-        *tensors, dout = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
-        runs = {"ours": ours(**arguments)}
-        o = runs["ours"](*tensors)
-        said = {}
+    for title, tensors, run, peers in cases(only):
+        inputs = [x.requires_grad_() for x in tensors]
+        runs, said = {"ours": run}, {}
+        o = run(*inputs)
+        dout = torch.randn_like(o)
+        results = [o.detach(), *torch.autograd.grad(o, inputs, dout)]
         for peer, make in peers.items():
             try:
                 other = make()
-                said[peer] = (o - other(*tensors)).abs().max().item()
-                torch.autograd.grad(other(*(x.requires_grad_() for x in tensors)), tensors, dout)
+                theirs = other(*inputs)
+                said[peer] = distance(results, [theirs.detach(), *torch.autograd.grad(theirs, inputs, dout)])
                 runs[peer] = other
             except Exception as error:  # a peer may lack what a machine needs; the other figures are still of use
                 print(f"  {peer}: {str(error).splitlines()[0] if str(error) else repr(error)}")
-        times = directions(runs, tensors, dout)
+        times = directions(runs, inputs, dout)
         own = times.pop("ours")
-        title = f"{name} {shape}"
-        print(f"{title:32} {own[0]:8.3f} {'':6} {own[1]:8.3f}", flush=True)
+        print(f"{title:38} {own[0]:8.3f} {'':6} {own[1]:8.3f}", flush=True)
         for peer, theirs in times.items():
             agree = agree and (said[peer] < 0.05 or peer.startswith("without"))
-            print(f"  {peer:30} {theirs[0]:8.3f} {theirs[0] / own[0]:6.2f} {theirs[1]:8.3f} {theirs[1] / own[1]:6.2f}  "
+            print(f"  {peer:36} {theirs[0]:8.3f} {theirs[0] / own[0]:6.2f} {theirs[1]:8.3f} {theirs[1] / own[1]:6.2f}  "
                   f"{said[peer]:.4f}", flush=True)
         torch.cuda.empty_cache()
     return agree

@@ -53,8 +53,10 @@ class _Shapes:
         self.state, self.of_settings = (batch, heads, key_size, columns), s
         self.last_state = self.state if s["return_state"] else (0,)
         # Elements of the exact type: states, and denominators, as kernels/c_api/scan.h has them.
-        states = batch * heads * (-(-n // CHUNK)) * key_size * columns * (not s["both"])
-        self.kept = (states + batch * heads * n * s["normalise"]) * s["keep"]
+        # Without a product with True or False, which symbolic sizes do not take.
+        states = 0 if s["both"] else batch * heads * (-(-n // CHUNK)) * key_size * columns
+        denominators = batch * heads * n if s["normalise"] else 0
+        self.kept = states + denominators if s["keep"] else 0
 
     def check(self, first_state):
         if first_state is not None and tuple(first_state) != self.state:
