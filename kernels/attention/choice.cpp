@@ -153,12 +153,16 @@ AttentionSizes sizes_of(const Args& args) {
           args.labels.count()};
 }
 
-// Wider windows visit many tiles of other documents in turns; the general kernels visit none.
-constexpr std::int32_t widest_with_documents = 2048;
+// Backward kernels that take turns clamp queries to documents, but visit the tiles of other ones that the pattern
+// allows: many with wider windows, or summaries of longer rows. The general kernels visit none.
+constexpr std::int32_t widest_with_documents = 2048, longest_with_documents = 16384;
 
-// Backward kernels that take turns clamp queries to documents.
-bool clamps_band(const BandPlan& band) {
-  return std::max(band.shape.window, band.shape.block) <= widest_with_documents;
+bool clamps_band(const AttentionSizes& sizes, const BandPlan& band) {
+  return sizes.bounds == 0 ||
+         (sizes.by_documents && std::max(band.shape.window, band.shape.block) <= widest_with_documents);
+}
+bool clamps_joined(const AttentionSizes& sizes) {
+  return sizes.bounds == 0 || (sizes.by_documents && sizes.plan->n <= longest_with_documents);
 }
 
 }  // namespace
@@ -179,15 +183,14 @@ AttentionChoice choose_backward(const AttentionSizes& sizes) {
   choice.delta_bytes = delta_bytes(sizes);
   choice.sums_bytes = label_bytes(sizes, true);
   if (!takes(sizes)) return choice;
-  const bool is_band = !sizes.has_lists && find_band(*sizes.plan, choice.band) &&
-                       (sizes.bounds == 0 || (sizes.by_documents && clamps_band(choice.band)));
+  const bool is_band = !sizes.has_lists && find_band(*sizes.plan, choice.band) && clamps_band(sizes, choice.band);
   if (is_band && sizes.bounds == 0 && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key) {
     choice.family = AttentionFamily::band;
   } else if (is_band) {
     choice.long_band = long_band_of(sizes, choice.band);
     choice.family = choice.long_band.in_turns ? AttentionFamily::turns : AttentionFamily::classes;
     choice.sums_bytes = choice.long_band.scratch_bytes();
-  } else if (sizes.bounds == 0 && find_joined(sizes, choice.joined)) {
+  } else if (clamps_joined(sizes) && find_joined(sizes, choice.joined)) {
     choice.family = AttentionFamily::joined;
     choice.sums_bytes = choice.joined.turns.scratch_bytes();
   } else {

@@ -38,6 +38,7 @@ constexpr const char* one_or_two_of_each_kernel[] = {
     "both, strided, n 300, heads 64/64",
     "dense, 8 documents, n 450, heads 64/64",
     "strided, 8 documents, n 301, heads 64/64",
+    "fixed 64, 16, 8 documents, n 333, heads 64/64",
     "local 60, n 200, heads 32/32, bf16",
     "dense, n 131, heads 23/31, f16",
     "strided, n 180, heads 64/64, f32",

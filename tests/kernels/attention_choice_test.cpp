@@ -92,22 +92,26 @@ TEST(AttentionChoices, AreThoseOfTheList) {
   }
 }
 
-// Bounds leave the closed forms: documents in a window that is no wider than most of them take turns.
+// Bounds leave the closed forms: documents in a window that is no wider than most of them take turns, and in short rows
+// own blocks and summaries do.
 TEST(AttentionChoices, FollowBounds) {
   struct BoundedCase {
     PatternConfig pattern;
     AttentionFamily by_documents;
+    std::int32_t n = 262144;
   };
   PatternConfig both = window_of_keys(513);
   both.direction = Direction::both;
-  for (const BoundedCase& c : {BoundedCase{window_of_keys(64), turns}, BoundedCase{window_of_keys(2048), turns},
-                               BoundedCase{window_of_keys(2049), general}, BoundedCase{columns_of(512), turns},
-                               BoundedCase{fixed_of({32}), general}, BoundedCase{both, general}}) {
-    const auto plan = make_plan(c.pattern, 0, 8, 262144);
+  for (const BoundedCase& c :
+       {BoundedCase{window_of_keys(64), turns}, BoundedCase{window_of_keys(2048), turns},
+        BoundedCase{window_of_keys(2049), general}, BoundedCase{columns_of(512), turns},
+        BoundedCase{fixed_of({32}), general}, BoundedCase{both, general}, BoundedCase{fixed_of({32}), joined, 16384},
+        BoundedCase{fixed_of({32}), general, 16385}}) {
+    const auto plan = make_plan(c.pattern, 0, 8, c.n);
     AttentionSizes sizes{.plan = plan.get(), .key_size = 64, .value_size = 64, .bounds = 3};
     EXPECT_EQ(choose_forward(sizes).family, general);
     EXPECT_EQ(choose_backward(sizes).family, general);
-    EXPECT_EQ(choose_backward(sizes).sums_bytes, 2 * 4 * 3 * 262144u);  // seen from the keys
+    EXPECT_EQ(choose_backward(sizes).sums_bytes, 2u * 4 * 3 * static_cast<std::size_t>(c.n));  // seen from the keys
     sizes.by_documents = true;
     EXPECT_EQ(choose_backward(sizes).family, c.by_documents);
   }

@@ -10,6 +10,7 @@ namespace longstride::kernels::cuda::sm90 {
 void attention_backward_joined(const AttentionBackwardArgs& args, const JoinedPlan& plan, const float* delta,
                                std::byte* scratch, const Launch& launch) {
   JoinedProblem problem = {};
+  problem.bounds = BoundsView(args.bounds);
   const std::int32_t n = plan.turns.band.n, head = plan.turns.head;
   const auto maps = [&](const Tensor& view) {
     return key_maps(view, plan.summary, n, band_rows, head, plan.in_pieces);

@@ -123,12 +123,14 @@ struct JoinedTask : BandBackwardLargeTask {
   __device__ JoinedSeen seen(const Kernel& kernel, int strip) const {
     JoinedSeen seen;
     const JoinedOrder of = order(kernel.problem);
+    const std::int32_t* const document_end = kernel.problem.bounds.of(sequence, head).end;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int i = strip * band_rows + kernel.warp * 16 + kernel.lane / 4 + 8 * r;
       const std::int32_t position = of.key_of(key, i);
       seen.begin[r] = position >= 0 ? position : JoinedSeen::none;
       seen.end[r] = position >= 0 ? of.end_of_key(key, position) : JoinedSeen::none;
+      if (document_end != nullptr && position >= 0) seen.end[r] = min(seen.end[r], document_end[position]);
     }
     seen.last_begin = __reduce_max_sync(~0u, max(seen.begin[0], seen.begin[1]));
     seen.first_end = __reduce_min_sync(~0u, min(seen.end[0], seen.end[1]));
