@@ -67,6 +67,8 @@ void attention_backward(const AttentionBackwardArgs& args, const Launch& launch)
     return sm90::attention_backward_turns(args, choice.long_band, delta, sums, launch);
   if (choice.family == AttentionFamily::joined)
     return sm90::attention_backward_joined(args, choice.joined, delta, sums, launch);
+  if (choice.family == AttentionFamily::intervals)
+    return sm90::attention_backward_intervals(args, choice.intervals, delta, sums, launch);
   attention_zero_unreached(args, launch);
   if (choice.family == AttentionFamily::general) return sm90::attention_backward(args, delta, sums, launch);
   portable::attention_backward(args, delta, reinterpret_cast<float*>(sums), launch);

@@ -153,6 +153,31 @@ AttentionSizes sizes_of(const Args& args) {
           args.labels.count()};
 }
 
+// A window that looks ahead, or is clamped by what no closed form says.
+bool find_intervals(const AttentionSizes& sizes, IntervalPlan& plan) {
+  Geometry geometry;
+  if (sizes.has_lists || !find_pass(*sizes.plan, geometry) || geometry.passes != 1) return false;
+  const PassGeometry& pass = geometry.pass[0];
+  const Part& part = pass.part[0];
+  const bool natural = part.keys.run >= part.keys.period && part.keys.base == 0 && part.keys.length == geometry.n;
+  if (pass.parts != 1 || pass.classes != 1 || !natural || !(part.keys == pass.queries)) return false;
+  if (part.low.block > 0 || part.high.block > 0 || part.low.back < 0 || part.high.back > 0) return false;
+  plan.intervals = {.back = part.low.back, .ahead = -part.high.back, .n = geometry.n};
+  plan.bounds = sizes.bounds;
+  plan.by_documents = sizes.by_documents;
+  plan.turns.band = {.set = part.keys,
+                     .shape = {.window = geometry.n},
+                     .n = geometry.n,
+                     .classes = 1,
+                     .heads = geometry.heads,
+                     .reach = tiles_in(geometry.n, band_rows)};
+  plan.turns.classes = sizes.batch * geometry.heads;
+  plan.turns.in_turns = true;
+  plan.turns.head = padded_head(sizes);
+  lay_out_turns(plan.turns);
+  return true;
+}
+
 // Backward kernels that take turns clamp queries to documents, but visit the tiles of other ones that the pattern
 // allows: many with wider windows, or summaries of longer rows. The general kernels visit none.
 constexpr std::int32_t widest_with_documents = 2048, longest_with_documents = 16384;
@@ -193,6 +218,9 @@ AttentionChoice choose_backward(const AttentionSizes& sizes) {
   } else if (clamps_joined(sizes) && find_joined(sizes, choice.joined)) {
     choice.family = AttentionFamily::joined;
     choice.sums_bytes = choice.joined.turns.scratch_bytes();
+  } else if (find_intervals(sizes, choice.intervals)) {
+    choice.family = AttentionFamily::intervals;
+    choice.sums_bytes = choice.intervals.scratch_bytes();
   } else {
     choice.family = AttentionFamily::general;
     if (!sizes.by_documents) choice.sums_bytes = cuda::bounds_from_keys_bytes(sizes.bounds, sizes.plan->n);

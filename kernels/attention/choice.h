@@ -6,6 +6,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/sm90/band/band_plan.h"
+#include "kernels/attention/sm90/long_band/interval_plan.h"
 #include "kernels/attention/sm90/long_band/joined_plan.h"
 #include "kernels/attention/sm90/long_band/long_band_plan.h"
 
@@ -17,7 +18,8 @@ enum class AttentionFamily : std::uint8_t {
   band,      // few key tiles per query tile, all of its own row set (sm90/band)
   classes,   // backward over wider bands: a block per class (sm90/long_band)
   turns,     // the same in classes that are long or few: blocks take turns at the sums of dQ
-  joined     // backward over own blocks and summary rows: in turns as well
+  joined,    // backward over own blocks and summary rows: in turns as well
+  intervals  // backward over windows of both directions, and whatever bounds leave of a window: likewise
 };
 
 struct AttentionChoice {
@@ -26,6 +28,7 @@ struct AttentionChoice {
   cuda::sm90::BandPlan band;
   cuda::sm90::LongBandPlan long_band;  // classes and turns
   cuda::sm90::JoinedPlan joined;
+  cuda::sm90::IntervalPlan intervals;
   // Scratch: of a backward pass delta, which the portable kernels need in any case, and the sums of dQ behind it; with
   // labels, products of queries and the table, and in a backward pass sums of gradients by label; or bounds seen from
   // the keys.

@@ -93,28 +93,39 @@ TEST(AttentionChoices, AreThoseOfTheList) {
 }
 
 // Bounds leave the closed forms: documents in a window that is no wider than most of them take turns, and in short rows
-// own blocks and summaries do.
+// own blocks and summaries do. What bounds leave of any other window of all positions is intervals.
 TEST(AttentionChoices, FollowBounds) {
   struct BoundedCase {
     PatternConfig pattern;
-    AttentionFamily by_documents;
+    AttentionFamily by_documents, by_bounds;
     std::int32_t n = 262144;
   };
   PatternConfig both = window_of_keys(513);
   both.direction = Direction::both;
-  for (const BoundedCase& c :
-       {BoundedCase{window_of_keys(64), turns}, BoundedCase{window_of_keys(2048), turns},
-        BoundedCase{window_of_keys(2049), general}, BoundedCase{columns_of(512), turns},
-        BoundedCase{fixed_of({32}), general}, BoundedCase{both, general}, BoundedCase{fixed_of({32}), joined, 16384},
-        BoundedCase{fixed_of({32}), general, 16385}}) {
+  for (const BoundedCase& c : {BoundedCase{window_of_keys(64), turns, intervals},
+                               {window_of_keys(2048), turns, intervals},
+                               {window_of_keys(2049), intervals, intervals},
+                               {all_keys(), intervals, intervals},
+                               {columns_of(512), turns, general},
+                               {fixed_of({32}), general, general},
+                               {both, intervals, intervals},
+                               {fixed_of({32}), joined, general, 16384},
+                               {fixed_of({32}), general, general, 16385}}) {
     const auto plan = make_plan(c.pattern, 0, 8, c.n);
     AttentionSizes sizes{.plan = plan.get(), .key_size = 64, .value_size = 64, .bounds = 3};
     EXPECT_EQ(choose_forward(sizes).family, general);
-    EXPECT_EQ(choose_backward(sizes).family, general);
-    EXPECT_EQ(choose_backward(sizes).sums_bytes, 2u * 4 * 3 * static_cast<std::size_t>(c.n));  // seen from the keys
+    const AttentionChoice bounded = choose_backward(sizes);
+    EXPECT_EQ(bounded.family, c.by_bounds);
+    const std::size_t from_keys = 2u * 4 * 3 * static_cast<std::size_t>(c.n);
+    EXPECT_EQ(bounded.sums_bytes, c.by_bounds == general ? from_keys : bounded.intervals.bounds_at() + from_keys);
     sizes.by_documents = true;
     EXPECT_EQ(choose_backward(sizes).family, c.by_documents);
+    if (c.by_documents == intervals) {
+      EXPECT_EQ(choose_backward(sizes).sums_bytes + from_keys, bounded.sums_bytes) << "documents are seen alike";
+    }
   }
+  const auto plan = make_plan(both, 0, 8, 65536);
+  EXPECT_EQ(choose_backward({.plan = plan.get(), .key_size = 64, .value_size = 64}).family, intervals);
 }
 
 TEST(AttentionChoices, OfListsAreTheGeneralKernels) {

@@ -5,6 +5,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/sm90/band/band_plan.h"
+#include "kernels/attention/sm90/long_band/interval_plan.h"
 #include "kernels/attention/sm90/long_band/joined_plan.h"
 #include "kernels/attention/sm90/long_band/long_band_plan.h"
 
@@ -21,6 +22,8 @@ void attention_backward_turns(const AttentionBackwardArgs&, const LongBandPlan&,
                               const Launch&);
 void attention_backward_joined(const AttentionBackwardArgs&, const JoinedPlan&, const float* delta, std::byte* scratch,
                                const Launch&);
+void attention_backward_intervals(const AttentionBackwardArgs&, const IntervalPlan&, const float* delta,
+                                  std::byte* scratch, const Launch&);
 // All three gradients in one pass over the band, and delta on the way.
 void attention_backward_band_small(const AttentionBackwardArgs&, const BandPlan&, const Launch&);  // heads: at most 32
 void attention_backward_band_large(const AttentionBackwardArgs&, const BandPlan&, const Launch&);  // keys: at most 64

@@ -4,6 +4,7 @@
 
 #include "kernels/attention/sm90/general/load_pieces.cuh"
 #include "kernels/attention/sm90/long_band/joined_order.h"
+#include "kernels/attention/sm90/long_band/seen_keys.cuh"
 #include "kernels/attention/sm90/long_band/turn_task.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -16,19 +17,12 @@ struct JoinedProblem : TurnProblem {
   std::int32_t first[Geometry::most_heads];  // and where they begin in it, per head
 };
 
-// A key is seen by the task's queries from `begin` to before `end`.
-struct JoinedSeen {
-  static constexpr std::int32_t none = INT32_MAX;
-  std::int32_t begin[2], end[2];       // the thread's keys
-  std::int32_t last_begin, first_end;  // the warp's
-};
-
 template <int Strips>
 struct JoinedTask : BandBackwardLargeTask {
   static constexpr int strips = Strips;
   using Problem = JoinedProblem;
   template <class Kernel>
-  using Seen = JoinedSeen;
+  using Seen = SeenKeys;
   struct alignas(16) Ticket {
     std::int32_t key, head, sequence, begin, end, lane, group, valid;
   };
@@ -120,42 +114,34 @@ struct JoinedTask : BandBackwardLargeTask {
     load_pieces(pieces, head, sequence, kernel.lane, warp_threads, copy);
   }
   template <class Kernel>
-  __device__ JoinedSeen seen(const Kernel& kernel, int strip) const {
-    JoinedSeen seen;
+  __device__ SeenKeys seen(const Kernel& kernel, int strip) const {
+    SeenKeys seen;
     const JoinedOrder of = order(kernel.problem);
     const std::int32_t* const document_end = kernel.problem.bounds.of(sequence, head).end;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int i = strip * band_rows + kernel.warp * 16 + kernel.lane / 4 + 8 * r;
       const std::int32_t position = of.key_of(key, i);
-      seen.begin[r] = position >= 0 ? position : JoinedSeen::none;
-      seen.end[r] = position >= 0 ? of.end_of_key(key, position) : JoinedSeen::none;
+      seen.begin[r] = position >= 0 ? position : SeenKeys::none;
+      seen.end[r] = position >= 0 ? of.end_of_key(key, position) : SeenKeys::none;
       if (document_end != nullptr && position >= 0) seen.end[r] = min(seen.end[r], document_end[position]);
     }
-    seen.last_begin = __reduce_max_sync(~0u, max(seen.begin[0], seen.begin[1]));
-    seen.first_end = __reduce_min_sync(~0u, min(seen.end[0], seen.end[1]));
+    seen.share();
     return seen;
   }
   // Turns S into P, and P into the product's operand, for the query tile that begins there.
   template <class Kernel, int Count>
-  __device__ void weigh(const Kernel& kernel, float (&s)[Count], std::uint32_t (&weights)[4][4], const JoinedSeen& seen,
+  __device__ void weigh(const Kernel& kernel, float (&s)[Count], std::uint32_t (&weights)[4][4], const SeenKeys& seen,
                         std::int32_t begin, const typename Kernel::Statistics& of) const {
-    if (seen.last_begin > begin || seen.first_end < begin + band_rows) {
-      const int column = begin + 2 * (kernel.lane % 4);
-#pragma unroll
-      for (int i = 0; i < Count; ++i) {
-        const int at = i / 4 * 8 + i % 2, r = i / 2 % 2;
-        if (at < seen.begin[r] - column || at >= seen.end[r] - column) s[i] = -__builtin_huge_valf();
-      }
-    }
+    seen.mask(s, begin, kernel.lane);
     kernel.template weigh_and_pack<true>(s, weights, kernel.problem.scale * log2_e, of, {}, begin);
   }
   template <class Kernel, int Count>
-  __device__ void store(const Kernel& kernel, const JoinedSeen& seen, int, const Gradient& gradient,
+  __device__ void store(const Kernel& kernel, const SeenKeys& seen, int, const Gradient& gradient,
                         const float (&values)[Count], float factor) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const bool there = seen.begin[r] != JoinedSeen::none;
+      const bool there = seen.begin[r] != SeenKeys::none;
       kernel.template store_row<2 * Count>(gradient, kernel.row_of(gradient, there ? seen.begin[r] : 0), there, values,
                                            factor, r);
     }

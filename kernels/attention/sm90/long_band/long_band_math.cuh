@@ -72,6 +72,7 @@ struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
       const bool there = entry < task.length;
       const std::int64_t at = row + (there ? task.position(entry) : 0);
       lse[i] = there ? __ldg(problem.lse + at) : __builtin_huge_valf();
+      if (lse[i] == -__builtin_huge_valf()) lse[i] = -lse[i];  // the row sees no key: its weights are 0, not NaN
       delta[i] = there ? __ldg(problem.delta + at) : 0.0f;
     }
     barrier_wait(empty, parity);

@@ -1,0 +1,88 @@
+// The pairs of tiles where every query sees one interval of keys, a closed form clamped by what is read from memory
+// (pattern/row_bounds.h), and the order in which blocks sum dQ over them in turns, as host code.
+//
+// Neither end of an interval decreases along a row. So the key tiles that a query tile sees are consecutive, and so are
+// the query tiles that see a key tile: two numbers per query tile, made before the kernel begins, say both. Every query
+// tile has at least one key tile and every key tile a query tile, even where all of the pair is masked: so that each
+// row of dQ, dK and dV has one writer.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/attention/pattern/row_bounds.h"
+#include "kernels/attention/sm90/band/band_shape.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+// The keys that query i sees: [i - back, i + ahead] within its bounds.
+struct QueryIntervals {
+  std::int32_t back = 0, ahead = 0, n = 0;
+
+  LONGSTRIDE_HOST_DEVICE std::int32_t begin(std::int32_t i, const BoundsOfHead& bounds) const {
+    const std::int32_t low = i > back ? i - back : 0;
+    return bounds.given() && bounds.begin[i] > low ? bounds.begin[i] : low;
+  }
+  LONGSTRIDE_HOST_DEVICE std::int32_t end(std::int32_t i, const BoundsOfHead& bounds) const {
+    const std::int32_t high = ahead < n - i ? i + ahead + 1 : n;
+    return bounds.given() && bounds.end[i] < high ? bounds.end[i] : high;
+  }
+  // The queries that see key j; bounds: as seen from the keys.
+  LONGSTRIDE_HOST_DEVICE std::int32_t first_query(std::int32_t j, const BoundsOfHead& bounds) const {
+    const std::int32_t low = j > ahead ? j - ahead : 0;
+    return bounds.given() && bounds.begin[j] > low ? bounds.begin[j] : low;
+  }
+  LONGSTRIDE_HOST_DEVICE std::int32_t beyond_query(std::int32_t j, const BoundsOfHead& bounds) const {
+    const std::int32_t high = back < n - j ? j + back + 1 : n;
+    return bounds.given() && bounds.end[j] < high ? bounds.end[j] : high;
+  }
+};
+
+// One head of one sequence, or all of them without bounds. The key tiles of query tile t are [first[t], last[t]].
+struct IntervalOrder {
+  const std::int32_t *first = nullptr, *last = nullptr;
+  std::int32_t query_tiles = 0, key_tiles = 0;
+
+  LONGSTRIDE_HOST_DEVICE std::int32_t tasks() const { return key_tiles; }
+  LONGSTRIDE_HOST_DEVICE std::int32_t begin_of(std::int32_t key) const { return first_above(last, key - 1); }
+  LONGSTRIDE_HOST_DEVICE std::int32_t end_of(std::int32_t key) const { return first_above(first, key); }
+  LONGSTRIDE_HOST_DEVICE std::int32_t turn(std::int32_t key, std::int32_t query) const { return key - first[query]; }
+  LONGSTRIDE_HOST_DEVICE bool is_last(std::int32_t key, std::int32_t query) const { return last[query] == key; }
+
+ private:
+  // The first query tile whose number, which never decreases, is above x.
+  LONGSTRIDE_HOST_DEVICE std::int32_t first_above(const std::int32_t* numbers, std::int32_t x) const {
+    std::int32_t low = 0, high = query_tiles;
+    while (low < high) {
+      const std::int32_t middle = low + (high - low) / 2;
+      if (numbers[middle] > x)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return low;
+  }
+};
+
+// Makes them: the key tiles of query tile `tile`.
+struct KeyTileRange {
+  std::int32_t first, last;
+
+  LONGSTRIDE_HOST_DEVICE KeyTileRange(const QueryIntervals& seen, const BoundsOfHead& bounds, std::int32_t tile,
+                                      std::int32_t query_tiles, std::int32_t key_rows) {
+    const std::int32_t most = (seen.n + key_rows - 1) / key_rows - 1;
+    const auto first_of = [&](std::int32_t t) {
+      const std::int32_t key = t == 0 ? 0 : seen.begin(t * band_rows, bounds) / key_rows;
+      return key < most ? key : most;
+    };
+    const std::int32_t beyond = (tile + 1) * band_rows < seen.n ? (tile + 1) * band_rows : seen.n;
+    const std::int32_t end = seen.end(beyond - 1, bounds);
+    first = first_of(tile);
+    last = end > 0 ? (end - 1) / key_rows : 0;
+    // Key tiles between what this and the next query tile see belong to this one.
+    const std::int32_t before_next = tile + 1 == query_tiles ? most : first_of(tile + 1) - 1;
+    last = last > before_next ? last : before_next;
+    last = last > first ? last : first;
+  }
+};
+
+}  // namespace longstride::kernels::cuda::sm90

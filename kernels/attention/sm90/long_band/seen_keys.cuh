@@ -1,0 +1,33 @@
+// What a warp's two keys a thread are seen by, where that is no closed form of the tile: its queries are an interval
+// for each key.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/sm90/band/band_shape.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+// A key is seen by the task's queries from `begin` to before `end`.
+struct SeenKeys {
+  static constexpr std::int32_t none = INT32_MAX;
+  std::int32_t begin[2], end[2];       // the thread's keys
+  std::int32_t last_begin, first_end;  // the warp's
+
+  __device__ void share() {
+    last_begin = __reduce_max_sync(~0u, max(begin[0], begin[1]));
+    first_end = __reduce_min_sync(~0u, min(end[0], end[1]));
+  }
+  // Sets the scores of queries that do not see the keys to -infinity, in the query tile that begins there.
+  template <int Count>
+  __device__ void mask(float (&s)[Count], std::int32_t query, int lane) const {
+    if (last_begin <= query && first_end >= query + band_rows) return;
+    const int column = query + 2 * (lane % 4);
+#pragma unroll
+    for (int i = 0; i < Count; ++i) {
+      const int at = i / 4 * 8 + i % 2, r = i / 2 % 2;
+      if (at < begin[r] - column || at >= end[r] - column) s[i] = -__builtin_huge_valf();
+    }
+  }
+};
+
+}  // namespace longstride::kernels::cuda::sm90
