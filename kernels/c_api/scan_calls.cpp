@@ -22,7 +22,11 @@ struct ScanArrays {
       s.decay == LONGSTRIDE_DECAY_PER_CHANNEL ? Shape{s.rows.batch, s.rows.n, s.rows.heads, s.rows.key_size} : beta;
   Shape state = {s.rows.batch, s.rows.heads, s.rows.key_size, columns};
   Shape denominator = {s.rows.batch, s.rows.heads, s.rows.n};
-  Shape chunk_states = {s.rows.batch * s.rows.heads, scan_chunks(s.rows.n), s.rows.key_size, columns};
+  Shape chunk_states = {
+      s.rows.batch * s.rows.heads,
+      scan_states(s.rows.device, {s.form, s.direction, s.rows.dtype, s.decay == LONGSTRIDE_DECAY_PER_CHANNEL,
+                                  s.rows.batch* s.rows.heads, s.rows.n, s.rows.key_size, s.rows.value_size}),
+      s.rows.key_size, columns};
 };
 
 // Forward keeps states for backward, and denominators behind them.

@@ -47,7 +47,8 @@ void check_scan(Device device, const Args& args) {
   if (args.beta.given()) check_vector(args.beta, per_head, exact, "the scan's beta");
   if (args.begin.given()) check_vector(args.begin, batch * n, Dtype::i32, "the scan's begin");
   if (args.denominator.given()) check_vector(args.denominator, per_head, exact, "the scan's denominator");
-  const Shape states{batch * heads, scan_chunks(n), q.size(3), v.size(3) + (args.denominator.given() ? 1 : 0)};
+  const Shape states{batch * heads, scan_states(device, problem_of(args)), q.size(3),
+                     v.size(3) + (args.denominator.given() ? 1 : 0)};
   check_state(args.chunk_states, states, exact, "chunk_states");
 }
 

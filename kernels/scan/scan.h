@@ -19,8 +19,29 @@ namespace longstride::kernels {
 
 enum class ScanForm : std::uint8_t { sum, gated, delta };
 
-inline constexpr std::int64_t scan_chunk = 128;  // positions per saved state
+inline constexpr std::int64_t scan_chunk = 128;
 inline std::int64_t scan_chunks(std::int64_t n) { return (n + scan_chunk - 1) / scan_chunk; }
+
+// The sizes that kernels are chosen from; a unit is a head of a sequence, and channels have a decay each.
+struct ScanProblem {
+  ScanForm form;
+  Direction direction;
+  Dtype dtype;
+  bool channels;
+  std::int64_t units, n, key_size, value_size, run = 0;
+};
+template <class Args>
+ScanProblem problem_of(const Args& args) {
+  const Tensor& q = args.q;
+  return {args.form, args.direction, q.dtype(), args.decay.rank() == 4, q.size(0) * q.size(2), q.size(1),
+          q.size(3), args.v.size(3), args.run};
+}
+// Positions per saved state, a multiple of scan_chunk, and the states of a unit.
+std::int64_t scan_run(Device device, const ScanProblem& problem);
+inline std::int64_t scan_states(Device device, const ScanProblem& problem) {
+  const std::int64_t run = scan_run(device, problem);
+  return (problem.n + run - 1) / run;
+}
 
 // On the CPU all tensors but `begin` are f32 or all f64. On a GPU q, k, v, o and their gradients are f32, bf16 or f16,
 // and all others f32; products are of 16-bit numbers where q is. C columns = value size, + 1 where o is normalised.
@@ -37,8 +58,9 @@ struct ScanArgs {
   Tensor denominator = {};   // (batch, heads, n) contiguous, written; given: o is normalised
   Tensor first_state = {};   // (batch, heads, key size, C) contiguous; none: 0
   Tensor last_state = {};    // the same, written; may be first_state
-  Tensor chunk_states = {};  // (batch heads, scan_chunks(n), key size, C) contiguous, written: S before every chunk
+  Tensor chunk_states = {};  // (batch heads, scan_states, key size, C) contiguous, written: S before every scan_run
   Direction direction = Direction::past;  // both: only sum, without states
+  std::int64_t run = 0;                   // scan_run where walks compute (choice.h), 128, 256 or 512; 0: chosen
   Tensor scratch = {};
 
   void check(Device device) const;
@@ -63,6 +85,7 @@ struct ScanBackwardArgs {
   Tensor dbeta = {};         // like beta, written
   Tensor dfirst_state = {};  // like first_state, written; may be dlast_state
   Direction direction = Direction::past;
+  std::int64_t run = 0;  // forward's
   Tensor scratch = {};
 
   void check(Device device) const;

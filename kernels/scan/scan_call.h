@@ -34,16 +34,23 @@ struct ScanCall {
   float *ddecay = nullptr, *dbeta = nullptr;
   HeadMatrix e;  // f32, delta: du_t, of which dv is b_t times; v is then f32, v_t - R_t^T k_t, of which u is
   ChunkStates states, gradients;
+  char* kept = nullptr;         // walks: a block's states within its run
+  std::int32_t run_chunks = 0;  // walks: `chunks` are runs of so many chunks of walk_chunk positions
   std::int32_t n = 0, heads = 0, units = 0, chunks = 0;
   std::int32_t key_size = 0, value_size = 0, columns = 0;
-  bool channels = false, both = false, normalised = false;
-  bool keys_aligned = true, values_aligned = true;  // rows are whole words of 16 bytes
+  bool channels = false, both = false, normalised = false, scaled = false;  // scaled: by decays or groups
+  bool keys_aligned = true, values_aligned = true;                          // rows are whole words of 16 bytes
 
   LONGSTRIDE_HOST_DEVICE std::int32_t decays() const { return channels ? key_size : 1; }
 };
 
 // A row of keys is the chunk's left matrix, one of values its right.
 enum class Sums : std::uint8_t { keys_and_values, queries_and_gradients };
+
+// Walks over runs of chunks (walk/), of 16-bit rows.
+inline constexpr int walk_chunk = 64, most_run_chunks = 8;
+// Bytes of a state of heads padded to these sizes, tile and z; blocks that run at once.
+constexpr std::int64_t walk_state_bytes(int key_size, int value_size) { return key_size * (2 * value_size + 4); }
 
 // The delta rule's part of a pass. With N the strictly earlier part of K K^T . D and b the diagonal of beta,
 //   forward   (1 + N b) Y = V - W K S              S behind: decay S + (E K)^T b Y          Y: v_t - R_t^T k_t
@@ -68,6 +75,14 @@ template <class T>
 void gradients(const ScanCall&, const Launch&);
 template <class T>
 void gradients_of_channels(const ScanCall&, const Launch&);
+
+// The same of runs, whose states are those of `chunks`; T is 16-bit.
+template <class T>
+void sum_runs(const ScanCall&, bool backwards, const Launch&);
+template <class T>
+void outputs_of_runs(const ScanCall&, const Launch&);
+template <class T>
+void gradients_of_runs(const ScanCall&, const Launch&);
 
 // Solves every chunk.
 template <class T>

@@ -32,13 +32,16 @@ ScanCall call_of(const Args& args, const ScanScratch& scratch) {
   call.n = static_cast<std::int32_t>(args.q.size(1));
   call.heads = static_cast<std::int32_t>(args.q.size(2));
   call.units = static_cast<std::int32_t>(args.q.size(0)) * call.heads;
-  call.chunks = static_cast<std::int32_t>(scan_chunks(call.n));
+  const ScanProblem problem = problem_of(args);
+  call.chunks = static_cast<std::int32_t>(scan_states(Device::cuda, problem));
+  call.run_chunks = static_cast<std::int32_t>(scan_run(Device::cuda, problem) / walk_chunk);
   call.key_size = static_cast<std::int32_t>(args.q.size(3));
   call.value_size = static_cast<std::int32_t>(args.v.size(3));
   call.normalised = args.denominator.given();
   call.columns = call.value_size + (call.normalised ? 1 : 0);
   call.channels = args.decay.rank() == 4;
   call.both = args.direction == Direction::both;
+  call.scaled = call.decay != nullptr || call.begin != nullptr;
   const auto floats = [&](std::int64_t at) {
     return reinterpret_cast<float*>(args.scratch.template as<std::byte>() + at);
   };
@@ -46,6 +49,7 @@ ScanCall call_of(const Args& args, const ScanScratch& scratch) {
   call.states.before = args.chunk_states.given() ? args.chunk_states.template as<float>() : floats(scratch.before);
   call.states.behind = floats(scratch.behind);
   call.gradients = {floats(scratch.gradients_before), floats(scratch.gradients_behind)};
+  call.kept = args.scratch.template as<char>() + scratch.kept;
   return call;
 }
 
@@ -115,6 +119,12 @@ void scan(const ScanArgs& args, const Launch& launch) {
     using T = decltype(zero);
     const auto* const first = args.first_state.as<const float>();
     auto* const last = args.last_state.as<float>();
+    if constexpr (sizeof(T) == 2)
+      if (scratch.walks) {
+        sum_runs<T>(call, false, launch);
+        carry(call, false, call.states.before, first, last, launch);
+        return outputs_of_runs<T>(call, launch);
+      }
     if (args.form == ScanForm::delta) {
       const DeltaPass pass = delta_pass(args, scratch, false);
       solve_chunks<T>(call, pass, launch);
@@ -146,6 +156,13 @@ void scan_backward(const ScanBackwardArgs& args, const Launch& launch) {
       attention_delta(args.o, args.dout, delta, launch);
       call.delta = delta;
     }
+    if constexpr (sizeof(T) == 2)
+      if (scratch.walks) {
+        sum_runs<T>(call, true, launch);
+        carry(call, true, call.gradients.behind, args.dlast_state.as<const float>(), args.dfirst_state.as<float>(),
+              launch);
+        return gradients_of_runs<T>(call, launch);
+      }
     if (call.both) set_states<T>(call, nullptr, nullptr, launch);
     set_gradients<T>(call, args.dlast_state.as<const float>(), args.dfirst_state.as<float>(), launch);
     gradients<T>(call, launch);

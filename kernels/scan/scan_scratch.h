@@ -1,12 +1,14 @@
 // The scan's scratch on a GPU: states that the caller does not keep, and numbers per chunk and row.
 #pragma once
-#include "kernels/scan/scan.h"
+#include "kernels/scan/choice.h"
+#include "kernels/scan/scan_call.h"
 
 namespace longstride::kernels::cuda {
 
 struct ScanScratch {
   // Offsets in bytes; the pieces that a call does not need have no bytes.
-  std::int64_t whole, before, behind, gradients_before, gradients_behind, delta, errors, du, moved, added;
+  std::int64_t whole, before, behind, gradients_before, gradients_behind, delta, errors, du, moved, added, kept;
+  bool walks;
   std::int64_t bytes = 0;
 
   explicit ScanScratch(const ScanArgs& args) : ScanScratch(args, false) {}
@@ -18,9 +20,12 @@ struct ScanScratch {
   template <class Args>
   ScanScratch(const Args& args, bool backward) {
     const bool both = args.direction == Direction::both, solves = args.form == ScanForm::delta;
-    const std::int64_t units = args.q.size(0) * args.q.size(2), n = args.q.size(1), chunks = units * scan_chunks(n),
+    const ScanProblem problem = problem_of(args);
+    const std::int64_t units = problem.units, n = problem.n, run = scan_run(Device::cuda, problem),
+                       chunks = units * scan_states(Device::cuda, problem),
                        states = chunks * args.q.size(3) * (args.v.size(3) + (args.denominator.given() ? 1 : 0));
     const auto floats = [&](bool needed, std::int64_t count) { return take(needed ? count * 4 : 0); };
+    walks = takes_walks(Device::cuda, problem);
     whole = floats(true, chunks * (args.decay.rank() == 4 ? args.q.size(3) : 1));
     before = floats(!args.chunk_states.given(), states);
     behind = floats(both, states);
@@ -35,6 +40,13 @@ struct ScanScratch {
     du = chunk_rows(solves && backward, args.v, Dtype::f32);
     moved = chunk_rows(solves, args.k, args.k.dtype());
     added = chunk_rows(solves, args.k, args.k.dtype());
+    kept = take(walks && backward ? kept_bytes(problem, run) : 0);
+  }
+  // A run's states of every block that runs at once.
+  static std::int64_t kept_bytes(const ScanProblem& p, std::int64_t run) {
+    const auto padded = [](std::int64_t size) { return size <= 64 ? 64 : size <= 128 ? 128 : 256; };
+    return walk_blocks(p.key_size, p.value_size) * (run / scanning::walk_chunk) *
+           scanning::walk_state_bytes(padded(p.key_size), padded(p.value_size));
   }
   std::int64_t take(std::int64_t count) {
     const std::int64_t at = bytes;

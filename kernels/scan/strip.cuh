@@ -36,6 +36,7 @@ constexpr int stride_of(int columns) {
 }
 template <class T, int Columns>
 struct Tile {
+  using Element = T;
   static constexpr int stride = stride_of<T>(Columns);
   T* data;
 
@@ -51,6 +52,7 @@ constexpr std::size_t tile_bytes(int of_rows) {
 // A product's operand as it lies in its tile: across, its row is a column there.
 template <class TileType>
 struct Across {
+  using Element = typename TileType::Element;
   TileType tile;
 };
 
@@ -89,24 +91,24 @@ struct Strip {
 };
 
 // The left operand's rows [row, +16) of columns [k, +16).
-template <class T, int C>
-__device__ inline void load_left(std::uint32_t (&a)[4], Tile<T, C> tile, int row, int k) {
+template <class TileType>
+__device__ inline void load_left(std::uint32_t (&a)[4], const TileType& tile, int row, int k) {
   const int lane = this_lane();
   load_matrices(a, tile.at(row + lane % 16, k + lane / 16 * 8));
 }
-template <class T, int C>
-__device__ inline void load_left(std::uint32_t (&a)[4], Across<Tile<T, C>> left, int row, int k) {
+template <class TileType>
+__device__ inline void load_left(std::uint32_t (&a)[4], const Across<TileType>& left, int row, int k) {
   const int lane = this_lane();
   load_matrices_transposed(a, left.tile.at(k + lane / 16 * 8 + lane % 8, row + lane / 8 % 2 * 8));
 }
 // The right operand's rows [k, +16) of columns [column, +16).
-template <class T, int C>
-__device__ inline void load_right(std::uint32_t (&b)[4], Tile<T, C> tile, int k, int column) {
+template <class TileType>
+__device__ inline void load_right(std::uint32_t (&b)[4], const TileType& tile, int k, int column) {
   const int lane = this_lane();
   load_matrices_transposed(b, tile.at(k + lane % 16, column + lane / 16 * 8));
 }
-template <class T, int C>
-__device__ inline void load_right(std::uint32_t (&b)[4], Across<Tile<T, C>> right, int k, int column) {
+template <class TileType>
+__device__ inline void load_right(std::uint32_t (&b)[4], const Across<TileType>& right, int k, int column) {
   const int lane = this_lane();
   load_matrices(b, right.tile.at(column + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
 }
@@ -119,22 +121,11 @@ template <int C>
 __device__ inline float element(Across<Tile<float, C>> x, int row, int column) {
   return *x.tile.at(column, row);
 }
-template <class Operand>
-struct ElementOf;
-template <class T, int C>
-struct ElementOf<Tile<T, C>> {
-  using Type = T;
-};
-template <class T, int C>
-struct ElementOf<Across<Tile<T, C>>> {
-  using Type = T;
-};
-
 // strip += left's rows [row, +16) times right's columns [column, +16 blocks), over [begin, end) in steps of 16.
 template <int Blocks, class Left, class Right>
 __device__ inline void add_product(Strip<Blocks>& strip, Left left, int row, Right right, int column, int blocks,
                                    int begin, int end) {
-  using T = typename ElementOf<Left>::Type;
+  using T = typename Left::Element;
   if constexpr (std::is_same_v<T, float>) {
     const int lane = this_lane(), first = row + lane / 4, at = column + lane % 4 * 2;
 #pragma unroll 2
@@ -174,7 +165,7 @@ __device__ inline void add_product(Strip<Blocks>& strip, Left left, int row, Rig
 template <int Blocks, class Left, class Right>
 __device__ inline void add_product_scaled(Strip<Blocks>& strip, float scale, Left left, int row, Right right,
                                           int column, int blocks, int begin, int end) {
-  if constexpr (std::is_same_v<typename ElementOf<Left>::Type, __half>) {
+  if constexpr (std::is_same_v<typename Left::Element, __half>) {
     Strip<Blocks> product;
     product.clear();
     add_product(product, left, row, right, column, blocks, begin, end);

@@ -21,6 +21,7 @@ class EmulatedScan {
   EmulatedScan(const ScanShape& shape, Dtype compute) : shape_(shape), compute_(compute) {
     in_ = drawn_scan(shape, compute, Dtype::f32);
     forward_.form = backward_.form = shape.form;
+    forward_.run = backward_.run = shape.run;
     forward_.direction = backward_.direction = shape.both ? kernels::Direction::both : kernels::Direction::past;
     forward_.q = backward_.q = rows(in_.q, shape.keys());
     forward_.k = backward_.k = rows(in_.k, shape.keys());
@@ -40,7 +41,8 @@ class EmulatedScan {
     if (forward_.beta.given()) backward_.dbeta = result(shape.rows());
     if (shape.both) return;
     forward_.chunk_states = backward_.chunk_states =
-        result({shape.batch * shape.heads, kernels::scan_chunks(shape.n), shape.key_size, shape.columns()});
+        result({shape.batch * shape.heads, kernels::scan_states(kernels::Device::cuda, kernels::problem_of(forward_)),
+                shape.key_size, shape.columns()});
     if (!shape.states) return;
     forward_.first_state = given(in_.first_state, shape.state());
     forward_.last_state = result(shape.state());

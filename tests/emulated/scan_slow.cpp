@@ -56,6 +56,24 @@ TEST_P(EmulatedScansOften, StrongDecaysAreAsExactAsTheRecurrence) {
   }
 }
 
+// A block carries its state over several chunks, and the last has fewer.
+TEST_P(EmulatedScansOften, LongRunsAreAsExactAsTheRecurrenceInEveryOrder) {
+  std::int64_t drawn = 0;
+  for (ScanShape s : {ScanShape{ScanForm::sum, ScanDecay::none, true, false, true, true}, ScanShape{ScanForm::sum},
+                      ScanShape{ScanForm::gated, ScanDecay::head, true, false, true, true},
+                      ScanShape{ScanForm::gated, ScanDecay::head, false, false, false, true},
+                      ScanShape{ScanForm::gated, ScanDecay::channel, true, false, true, true},
+                      ScanShape{ScanForm::gated, ScanDecay::channel},
+                      ScanShape{ScanForm::delta, ScanDecay::none, false, false, true, true},
+                      ScanShape{ScanForm::delta, ScanDecay::head, false, false, false, true},
+                      ScanShape{ScanForm::delta, ScanDecay::channel, false, false, true, true}}) {
+    const bool odd = ++drawn % 2 != 0;
+    s.run = odd ? 512 : 256, s.n = odd ? 1000 : 590, s.strength = 0.03;
+    s.key_size = odd ? 64 : 128, s.value_size = 64;
+    expect_the_recurrence(s, GetParam(), 2);
+  }
+}
+
 // The largest tiles that a block has.
 TEST_P(EmulatedScansOften, StatesOfThePerformerAreAsExactAsTheRecurrence) {
   ScanShape s{ScanForm::gated, ScanDecay::head, true, false, true, true};

@@ -18,6 +18,9 @@ TEST(EmulatedScans, AreAsExactAsTheRecurrence) {
     expect_the_recurrence(s, Dtype::f32);
     expect_the_recurrence(s, Dtype::bf16);
   }
+  ScanShape run{ScanForm::gated, ScanDecay::head, true, false, true, true};
+  run.n = 300, run.run = 256, run.key_size = 40, run.value_size = 24;
+  expect_the_recurrence(run, Dtype::f16);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 #include "framework/mixers/scan/mixer.h"
+#include "framework/mixers/slow_shape.h"
+#include "kernels/scan/choice.h"
 
 namespace longstride {
 namespace {
@@ -117,6 +119,19 @@ std::string ScanMixer::state() const {
   const std::int64_t numbers = config_.heads * key_rows_of_state() * columns();
   return fmt::format("{} x {} numbers per head in place of keys, {} bytes per sequence and layer", key_rows_of_state(),
                      columns(), thousands(numbers * static_cast<std::int64_t>(sizeof(float))));
+}
+
+std::string ScanMixer::slow(std::int64_t positions) const {
+  const kernels::ScanFastPath path = kernels::fast_path_of(problem(Dtype::bf16, 1, positions));
+  const auto sizes = [&](const char* what, const char* key) {
+    return fmt::format("a scan of {} {} a head {}; {} is fast ({})", path.value, what, portable_kernels, path.below,
+                       key);
+  };
+  if (path.slowness == kernels::ScanSlowness::key_size)
+    return config_.scan.has_features() ? sizes("features", "count")
+                                       : sizes("channels of keys", "model.width / model.heads");
+  if (path.slowness == kernels::ScanSlowness::value_size) return sizes("values", "model.width / model.heads");
+  return {};
 }
 
 std::string ScanMixer::problem_of_ranks(int /*ranks*/) const {

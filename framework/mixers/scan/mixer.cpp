@@ -122,13 +122,26 @@ ScanMixer::Projected ScanMixer::project(Context& ctx, const Tensor& normed, Scra
   return out;
 }
 
+kernels::ScanProblem ScanMixer::problem(Dtype compute, std::int64_t batch, std::int64_t seq) const {
+  return {form(Pace::training),
+          kernels::Direction::past,
+          compute,
+          config_.scan.decay == ScanDecay::channel,
+          batch * config_.heads,
+          seq,
+          key_rows_of_state(),
+          config_.value_size};
+}
+
 ScanMixer::Scanned ScanMixer::tensors(Context& ctx, std::int64_t batch, std::int64_t seq, Scratch& scratch, Tape* tape,
                                       bool kept) const {
   Scanned out;
   out.o = scratch.tensor({batch, seq, values()}, ctx.compute, tape);
   if (kept)
-    out.chunk_states = scratch.tensor(
-        {batch * config_.heads, kernels::scan_chunks(seq), key_rows_of_state(), columns()}, ctx.exact, tape);
+    out.chunk_states =
+        scratch.tensor({batch * config_.heads, kernels::scan_states(ctx.device, problem(ctx.compute, batch, seq)),
+                        key_rows_of_state(), columns()},
+                       ctx.exact, tape);
   if (normalises()) out.denominator = scratch.tensor({batch, config_.heads, seq}, ctx.exact, tape);
   return out;
 }

@@ -86,6 +86,7 @@ class ScanMixer final : public Mixer {
   std::string state() const override;
   bool remembers_without_end() const override { return config_.scan.memory; }
   std::string problem_of_ranks(int ranks) const override;
+  std::string slow(std::int64_t positions) const override;
   std::string summary() const override;
   std::vector<MixerBench> bench(Context& ctx, Scratch& scratch, std::int64_t batch,
                                 std::int64_t positions) const override;
@@ -114,6 +115,8 @@ class ScanMixer final : public Mixer {
 
   void forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape, Tape* kept_on,
                     Scanned known) const;
+  // Sizes from which the kernels of the scan are chosen.
+  kernels::ScanProblem problem(Dtype compute, std::int64_t batch, std::int64_t seq) const;
   Projected project(Context& ctx, const Tensor& normed, Scratch& scratch, Tape* tape) const;
   // Rows of the projection of features, drawn; absent without features.
   Tensor projection(Context& ctx, Scratch& scratch, Tape* tape) const;

@@ -26,6 +26,7 @@ struct ScanOperands {
   Args common() {
     Args args{};
     args.form = shape.form;
+    args.run = shape.run;
     args.q = q;
     args.k = k;
     args.v = v;
@@ -83,7 +84,9 @@ class ScanTest : public OpTest {
     if (s.normalised) x.denominator = result({s.batch, s.heads, s.n}, exact());
     if (s.groups) x.begin = bounds_of(s, in.bounds);
     if (s.both) return x;
-    x.chunk_states = result({s.batch * s.heads, kernels::scan_chunks(s.n), s.key_size, s.columns()}, exact());
+    x.chunk_states = result(
+        {s.batch * s.heads, kernels::scan_states(device(), kernels::problem_of(x.forward())), s.key_size, s.columns()},
+        exact());
     if (!s.states) return x;
     x.first_state = with_values(s.state(), exact(), in.first_state);
     x.dlast_state = with_values(s.state(), exact(), in.dlast_state);

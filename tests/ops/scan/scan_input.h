@@ -23,6 +23,7 @@ struct ScanShape {
   bool normalised = false, both = false, groups = false, states = false;
   std::int64_t batch = 1, n = 1, heads = 1, key_size = 16, value_size = 16;
   double strength = 0.3;  // decays have logarithms of -strength times squares of normal numbers
+  std::int64_t run = 0;   // positions per saved state; 0: chosen
   bool extremes = true;   // decays of 1, of all but 0 and of 0, b of 0 and 2
 
   std::int64_t columns() const { return value_size + (normalised ? 1 : 0); }

@@ -1,0 +1,110 @@
+// Products of a chunk's decays where a head has one a position (scan_call.h), in parts of 16 positions; all 1 without
+// decays and groups.
+#pragma once
+#include "kernels/scan/walk/tile.cuh"
+
+namespace longstride::kernels::cuda::scanning::walk {
+
+// The decay of a row and channel, 0 where a group begins and 1 beyond the chunk.
+__device__ inline float decay_at(const ScanCall& call, const Place& place, int row, int channel) {
+  if (row >= place.count) return 1;
+  const int position = place.first + row;
+  if (call.begin != nullptr && position > 0 &&
+      call.begin[static_cast<std::int64_t>(place.sequence) * call.n + position] == position)
+    return 0;
+  if (call.decay == nullptr) return 1;
+  const std::int64_t at = place.at(call, row);
+  return expf(call.decay[call.channels ? at * call.key_size + channel : at]);
+}
+
+// Products of rows and of parts.
+struct Products {
+  float a[chunk];
+  float in[chunk], out[chunk];  // from the part's start through a row, and behind it to the part's end
+  float total[parts];
+
+  __device__ float before(int p) const {
+    float x = 1;
+#pragma unroll
+    for (int i = 0; i < parts - 1; ++i) x *= i < p ? total[i] : 1.0f;
+    return x;
+  }
+  __device__ float behind(int p) const {
+    float x = 1;
+#pragma unroll
+    for (int i = 1; i < parts; ++i) x *= i > p ? total[i] : 1.0f;
+    return x;
+  }
+  // From the chunk's start through a row, behind it to the chunk's end, and over the chunk: W, E.
+  __device__ float from_start(int row) const { return in[row] * before(row / part); }
+  __device__ float to_end(int row) const { return out[row] * behind(row / part); }
+  __device__ float whole() const { return before(parts - 1) * total[parts - 1]; }
+};
+// Between the rows of a part: D of row i and an earlier one j at [i][j % 16].
+struct Near {
+  float d[chunk][part];
+};
+
+// A warp's part of the work: the rows of a part, a lane each, whose decay it has read.
+__device__ inline float fetch_decay(const ScanCall& call, const Place& place) {
+  return this_warp() < parts && this_lane() < part ? decay_at(call, place, this_warp() * part + this_lane(), 0) : 1.0f;
+}
+__device__ inline void set_products(Products& products, Near* near, float a) {
+  if (this_warp() >= parts) return;
+  const int lane = this_lane(), row = this_warp() * part + lane % part;
+  float in = a, out = 1;
+#pragma unroll
+  for (int step = 1; step < part; step *= 2) {
+    const float other = __shfl_sync(~0u, in, max(lane - step, 0));
+    if (lane >= step) in *= other;
+  }
+  float tail = a;
+#pragma unroll
+  for (int step = 1; step < part; step *= 2) {
+    const float other = __shfl_sync(~0u, tail, min(lane + step, part));
+    if (lane + step < part) tail *= other;
+  }
+  out = __shfl_sync(~0u, tail, min(lane + 1, part));
+  if (lane >= part - 1) out = 1;
+  float product = 1;
+#pragma unroll
+  for (int j = part - 1; j >= 0; --j) {
+    const float of_j = __shfl_sync(~0u, a, j);
+    if (near == nullptr || lane >= part || j > lane) continue;
+    near->d[row][j] = product;
+    product *= of_j;
+  }
+  if (lane >= part) return;
+  products.a[row] = a;
+  products.in[row] = in;
+  products.out[row] = out;
+  if (lane == part - 1) products.total[this_warp()] = in;
+}
+
+// D of a pair of a late part's row and an early part's: `near` if they are one.
+__device__ inline float between(const Products& products, int late, int early) {
+  float x = 1;
+#pragma unroll
+  for (int i = 1; i < parts - 1; ++i) x *= i > early && i < late ? products.total[i] : 1.0f;
+  return x;
+}
+template <class F>
+__device__ inline void each_visible(Strip<1>& scores, const Products& products, const Near& near, int late, int early,
+                                    bool scaled, F&& f) {
+  const float over = scaled && early < late ? between(products, late, early) : 1.0f;
+  scores.each_pair([&](int r, int c, float& x, float& y) {
+    const int query = late * part + r, key = early * part + c;
+    float low = 1, high = 1;
+    if (scaled && early < late) {
+      const float factor = products.in[query] * over;
+      low = factor * products.out[key];
+      high = factor * products.out[key + 1];
+    } else if (scaled) {
+      low = near.d[query][c];
+      high = near.d[query][c + 1];
+    }
+    f(query, key, key <= query ? x * low : 0.0f, key + 1 <= query ? y * high : 0.0f);
+  });
+}
+
+}  // namespace longstride::kernels::cuda::scanning::walk
