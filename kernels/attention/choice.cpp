@@ -169,12 +169,11 @@ bool find_intervals(const AttentionSizes& sizes, IntervalPlan& plan) {
                      .shape = {.window = geometry.n},
                      .n = geometry.n,
                      .classes = 1,
-                     .heads = geometry.heads,
-                     .reach = tiles_in(geometry.n, band_rows)};
+                     .heads = geometry.heads};
   plan.turns.classes = sizes.batch * geometry.heads;
   plan.turns.in_turns = true;
   plan.turns.head = padded_head(sizes);
-  lay_out_turns(plan.turns);
+  plan.lay_out();
   return true;
 }
 

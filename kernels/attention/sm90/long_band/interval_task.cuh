@@ -11,8 +11,17 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct IntervalProblem : TurnProblem {  // its bounds are seen from the keys
   QueryIntervals intervals;
-  BoundsView tiles;  // first and last key tile of every query tile
-  std::int32_t key_tiles;
+  // Of every row of bounds: the first key tile of every query tile, and every key tile's query tiles.
+  const std::int32_t *first_key, *begin, *end;
+  std::int32_t key_tiles, rows_of_sequence, rows_of_head;
+
+  __device__ std::int32_t row(std::int32_t sequence, std::int32_t head) const {
+    return sequence * rows_of_sequence + head * rows_of_head;
+  }
+};
+
+struct SeenStrip : SeenKeys {
+  std::int32_t first, beyond;  // query tiles that see any of the strip's keys
 };
 
 template <int Strips>
@@ -21,7 +30,7 @@ struct IntervalTask : TurnTask<Strips> {
   using Base::key, Base::lane, Base::group, Base::head, Base::sequence, Base::base, Base::length, Base::step;
   using Problem = IntervalProblem;
   template <class Kernel>
-  using Seen = SeenKeys;
+  using Seen = SeenStrip;
   struct alignas(16) Ticket {
     std::int32_t key, head_and_sequence, begin, end, ends_before, begins_after, lane_and_group, valid;
   };
@@ -29,19 +38,15 @@ struct IntervalTask : TurnTask<Strips> {
   // Query tiles: the task's, the end of those of the key tile before, and the first of the key tile behind.
   std::int32_t first_query, end_query, ends_before, begins_after;
 
-  __device__ IntervalOrder order(const Problem& problem, std::int32_t of_sequence, std::int32_t of_head) const {
-    const BoundsOfHead tiles = problem.tiles.of(of_sequence, of_head);
-    return {tiles.begin, tiles.end, problem.ring.tiles, problem.key_tiles};
-  }
   __device__ Ticket ticket(const Problem& problem, std::uint32_t index) const {
     const TurnOrder at(problem, index);
-    const IntervalOrder of = order(problem, at.sequence, at.head);
+    const std::int64_t i = std::int64_t{problem.row(at.sequence, at.head)} * problem.key_tiles + at.key;
     return {at.key,
             at.head + at.sequence * most_heads,
-            of.begin_of(at.key),
-            of.end_of(at.key),
-            of.end_of(at.key - 1),
-            of.begin_of(at.key + 1),
+            problem.begin[i],
+            problem.end[i],
+            at.key == 0 ? 0 : problem.end[i - 1],
+            at.key + 1 == problem.key_tiles ? problem.ring.tiles : problem.begin[i + 1],
             at.lane + at.group * most_lanes,
             1};
   }
@@ -63,35 +68,33 @@ struct IntervalTask : TurnTask<Strips> {
   __device__ std::int32_t begin() const { return first_query; }
   __device__ std::int32_t end(const Problem&) const { return end_query; }
   // Of a strip, whose own queries may be fewer.
-  __device__ std::int32_t begin(const Problem& problem, int strip) const {
-    const std::int32_t row = first_row(strip);
-    if (row >= problem.n) return first_query;
-    return min(max(problem.intervals.first_query(row, bounds(problem)) / band_rows, first_query), end_query);
-  }
-  __device__ std::int32_t end(const Problem& problem, int strip) const {
-    const std::int32_t row = first_row(strip), begins = begin(problem, strip);
-    if (row >= problem.n) return begins;
-    const std::int32_t last = min(row + band_rows, problem.n) - 1,
-                       beyond = problem.intervals.beyond_query(last, bounds(problem));
-    return min(max((beyond + band_rows - 1) / band_rows, begins), end_query);
-  }
+  __device__ std::int32_t begin(const Problem&, int, const SeenStrip& seen) const { return seen.first; }
+  __device__ std::int32_t end(const Problem&, int, const SeenStrip& seen) const { return seen.beyond; }
   __device__ std::int32_t turn(const Problem& problem, std::int32_t query) const {
-    return order(problem, sequence, head).turn(key, query);
+    return key - problem.first_key[std::int64_t{problem.row(sequence, head)} * problem.ring.tiles + query];
   }
   __device__ bool is_first(const Problem&, std::int32_t query) const { return query >= ends_before; }
   __device__ bool is_last(const Problem&, std::int32_t query) const { return query < begins_after; }
 
+  // Reads all numbers at once, as a task waits for them.
   template <class Kernel>
-  __device__ SeenKeys seen(const Kernel& kernel, int strip) const {
+  __device__ SeenStrip seen(const Kernel& kernel, int strip) const {
     const IntervalProblem& problem = kernel.problem;
-    SeenKeys seen;
+    const BoundsOfHead bounds = problem.bounds.of(sequence, head);
+    const std::int32_t row = (Strips * key + strip) * band_rows, own = row + kernel.warp * 16 + kernel.lane / 4;
+    SeenStrip seen;
+    const std::int32_t first = row < length ? problem.intervals.first_query(row, bounds) : length,
+                       beyond =
+                           row < length ? problem.intervals.beyond_query(min(row + band_rows, length) - 1, bounds) : 0;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const std::int32_t row = first_row(strip) + kernel.warp * 16 + kernel.lane / 4 + 8 * r;
-      seen.begin[r] = row < length ? problem.intervals.first_query(row, bounds(problem)) : SeenKeys::none;
-      seen.end[r] = row < length ? problem.intervals.beyond_query(row, bounds(problem)) : SeenKeys::none;
+      const bool there = own + 8 * r < length;
+      seen.begin[r] = there ? problem.intervals.first_query(own + 8 * r, bounds) : SeenKeys::none;
+      seen.end[r] = there ? problem.intervals.beyond_query(own + 8 * r, bounds) : SeenKeys::none;
     }
     seen.share();
+    seen.first = min(max(first / band_rows, first_query), end_query);
+    seen.beyond = min(max((beyond + band_rows - 1) / band_rows, seen.first), end_query);
     return seen;
   }
   template <class Kernel, int Count>
@@ -100,10 +103,6 @@ struct IntervalTask : TurnTask<Strips> {
     seen.mask(s, begin, kernel.lane);
     kernel.template weigh_and_pack<true>(s, weights, kernel.problem.scale * log2_e, of, {}, begin);
   }
-
- private:
-  __device__ std::int32_t first_row(int strip) const { return (Strips * key + strip) * band_rows; }
-  __device__ BoundsOfHead bounds(const Problem& problem) const { return problem.bounds.of(sequence, head); }
 };
 
 }  // namespace longstride::kernels::cuda::sm90

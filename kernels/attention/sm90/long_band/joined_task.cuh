@@ -56,10 +56,10 @@ struct JoinedTask : BandBackwardLargeTask {
   // The query tiles that see the task's keys, or one strip of them.
   __device__ std::int32_t begin() const { return first_query; }
   __device__ std::int32_t end(const JoinedProblem&) const { return end_query; }
-  __device__ std::int32_t begin(const JoinedProblem& problem, int strip) const {
+  __device__ std::int32_t begin(const JoinedProblem& problem, int strip, const SeenKeys&) const {
     return order(problem).begin_of(key, strip);
   }
-  __device__ std::int32_t end(const JoinedProblem& problem, int strip) const {
+  __device__ std::int32_t end(const JoinedProblem& problem, int strip, const SeenKeys&) const {
     return order(problem).end_of(key, strip);
   }
   // The turn at the sum of a query tile.

@@ -76,10 +76,14 @@ struct TurnTask : BandBackwardLargeTask {
   }
   __device__ std::int32_t begin() const { return Strips * key; }
   __device__ std::int32_t end(const TurnProblem& problem) const { return order(problem).end_of(key); }
-  __device__ std::int32_t begin(const TurnProblem& problem, int strip) const {
+  template <class Seen>
+  __device__ std::int32_t begin(const TurnProblem& problem, int strip, const Seen&) const {
     return order(problem).begin_of(key, strip);
   }
-  __device__ std::int32_t end(const TurnProblem& problem, int strip) const { return order(problem).end_of(key, strip); }
+  template <class Seen>
+  __device__ std::int32_t end(const TurnProblem& problem, int strip, const Seen&) const {
+    return order(problem).end_of(key, strip);
+  }
   // The turn at the sum of a query tile.
   __device__ std::int32_t turn(const TurnProblem& problem, std::int32_t query) const {
     return order(problem).turn(key, query);

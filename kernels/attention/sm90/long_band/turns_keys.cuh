@@ -85,7 +85,8 @@ struct TurnsKeys : TurnsBlock<T, Task, Size> {
     barrier_arrive(&control.query_empty[held.stage]);
   }
   __device__ void pass_queries(Turn& turn) const {
-    const std::int32_t begin = task.begin(problem, turn.strip), end = task.end(problem, turn.strip);
+    const std::int32_t begin = task.begin(problem, turn.strip, turn.seen),
+                       end = task.end(problem, turn.strip, turn.seen);
     skip(turn, task.end(problem) - end);
     std::int32_t tile = end - 1;
     if (tile >= begin) {

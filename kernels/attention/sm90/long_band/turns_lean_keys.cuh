@@ -52,7 +52,7 @@ struct TurnsLeanKeys : TurnsBlock<T, Task, Size> {
       wgmma_hold(gradients.k);  // zeros now, not between products
       wgmma_hold(gradients.v);
       const Seen seen = task.seen(*this, strip);
-      const std::int32_t begin = task.begin(problem, strip), end = task.end(problem, strip);
+      const std::int32_t begin = task.begin(problem, strip, seen), end = task.end(problem, strip, seen);
       skip(at, strip, task.end(problem) - end);
 #pragma unroll 1
       for (std::int32_t tile = end - 1; tile >= begin; --tile) {

@@ -126,7 +126,8 @@ struct TurnsNarrowKeys : TurnsBlock<T, Task, Size> {
     this->pack_weights(held.ds, dp);
   }
   __device__ void pass_queries(Turn& turn) const {
-    const std::int32_t begin = task.begin(problem, turn.strip), end = task.end(problem, turn.strip);
+    const std::int32_t begin = task.begin(problem, turn.strip, turn.seen),
+                       end = task.end(problem, turn.strip, turn.seen);
     skip(turn, task.end(problem) - end);
     std::int32_t tile = end - 1;
     if (tile < begin) return;
@@ -158,9 +159,9 @@ struct TurnsNarrowKeys : TurnsBlock<T, Task, Size> {
       pass_queries(turn);
       barrier_arrive(&control.value_empty[stage]);
       next_task(task_slot(tasks));  // the same task, which registers have not kept
-      skip(turn, task.begin(problem, strip) - task.begin());
-      arrive_for_warp(&control.key_empty[stage]);
       const Seen stored = task.seen(*this, strip);
+      skip(turn, task.begin(problem, strip, stored) - task.begin());
+      arrive_for_warp(&control.key_empty[stage]);
       task.store(*this, stored, strip, problem.dk, gradients.k, problem.scale);
       task.store(*this, stored, strip, problem.dv, gradients.v, 1.0f);
     }
