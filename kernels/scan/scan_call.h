@@ -83,6 +83,12 @@ template <class T>
 void outputs_of_runs(const ScanCall&, const Launch&);
 template <class T>
 void gradients_of_runs(const ScanCall&, const Launch&);
+template <class T>
+void sum_channel_runs(const ScanCall&, bool backwards, const Launch&);
+template <class T>
+void outputs_of_channel_runs(const ScanCall&, const Launch&);
+template <class T>
+void gradients_of_channel_runs(const ScanCall&, const Launch&);
 
 // Solves every chunk.
 template <class T>

@@ -121,9 +121,9 @@ void scan(const ScanArgs& args, const Launch& launch) {
     auto* const last = args.last_state.as<float>();
     if constexpr (sizeof(T) == 2)
       if (scratch.walks) {
-        sum_runs<T>(call, false, launch);
+        call.channels ? sum_channel_runs<T>(call, false, launch) : sum_runs<T>(call, false, launch);
         carry(call, false, call.states.before, first, last, launch);
-        return outputs_of_runs<T>(call, launch);
+        return call.channels ? outputs_of_channel_runs<T>(call, launch) : outputs_of_runs<T>(call, launch);
       }
     if (args.form == ScanForm::delta) {
       const DeltaPass pass = delta_pass(args, scratch, false);
@@ -158,10 +158,10 @@ void scan_backward(const ScanBackwardArgs& args, const Launch& launch) {
     }
     if constexpr (sizeof(T) == 2)
       if (scratch.walks) {
-        sum_runs<T>(call, true, launch);
+        call.channels ? sum_channel_runs<T>(call, true, launch) : sum_runs<T>(call, true, launch);
         carry(call, true, call.gradients.behind, args.dlast_state.as<const float>(), args.dfirst_state.as<float>(),
               launch);
-        return gradients_of_runs<T>(call, launch);
+        return call.channels ? gradients_of_channel_runs<T>(call, launch) : gradients_of_runs<T>(call, launch);
       }
     if (call.both) set_states<T>(call, nullptr, nullptr, launch);
     set_gradients<T>(call, args.dlast_state.as<const float>(), args.dfirst_state.as<float>(), launch);

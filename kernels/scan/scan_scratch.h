@@ -45,8 +45,8 @@ struct ScanScratch {
   // A run's states of every block that runs at once.
   static std::int64_t kept_bytes(const ScanProblem& p, std::int64_t run) {
     const auto padded = [](std::int64_t size) { return size <= 64 ? 64 : size <= 128 ? 128 : 256; };
-    return walk_blocks(p.key_size, p.value_size) * (run / scanning::walk_chunk) *
-           scanning::walk_state_bytes(padded(p.key_size), padded(p.value_size));
+    return walk_blocks(p.key_size, p.value_size, p.form != ScanForm::delta && !p.channels) *
+           (run / scanning::walk_chunk) * scanning::walk_state_bytes(padded(p.key_size), padded(p.value_size));
   }
   std::int64_t take(std::int64_t count) {
     const std::int64_t at = bytes;
