@@ -9,6 +9,7 @@ namespace longstride::kernels {
 enum class ScanSlowness : std::uint8_t {
   none,
   direction,   // both
+  channels,    // delta with a decay for each
   key_size,    // larger than walks take
   value_size,  // the same
 };

@@ -10,7 +10,8 @@
 
 namespace longstride::kernels::cuda::scanning::walk {
 
-inline constexpr float no_decay_left = -128, smallest_decay = -104;  // of which the exponential is 0, and is not
+// The exponential of the first is 0, that of the second is not.
+inline constexpr float no_decay_left = -128, smallest_decay = -104;
 template <class T>
 inline constexpr float strongest = std::is_same_v<T, __half> ? -5.0f : -40.0f;
 
@@ -19,10 +20,10 @@ struct ChannelProducts {
   using Share = Shares<K>;
   static constexpr int lists = Share::groups, channels_of_list = K / lists;
   float log[chunk][K + 4];                       // L; rows lie in other banks
-  float query_log[parts][K], key_log[parts][K];  // what rows are relative to
+  float query_log[parts][K], key_log[parts][K];  // references of rows
   float total[parts][K];                         // the decay over a part
-  float of_queries[parts][K];                    // from a part's start to what its queries are relative to
-  float of_keys[parts][K];                       // from what its keys are relative to, to its end
+  float of_queries[parts][K];                    // from a part's start to the reference of its queries
+  float of_keys[parts][K];                       // from the reference of its keys to its end
   float weak[parts][K];                          // 1, or 0 where it is strong
   std::int32_t strong_count[parts][lists];
   std::uint8_t strong[parts][lists][channels_of_list];

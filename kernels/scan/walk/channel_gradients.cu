@@ -74,8 +74,14 @@ struct ChannelGradients : RunGradients<T, K, V> {
     each_channel_block(scaled_q, scaled_k, q, k, products, [&](Strip<1>& sum, int early) {
       sum.each_pair([&](int r, int c, float x, float y) {
         const int query = row + r, key = early * part + c;
-        const float factor = call.normalised ? numbers.inverse[query] : 1.0f;
-        scores.set_pair(query, key, key <= query ? x * factor : 0.0f, key < query ? y * factor : 0.0f);
+        x = key <= query ? x : 0.0f;
+        y = key < query ? y : 0.0f;
+        if (call.normalised) {  // scores as the denominators have summed them
+          const float2 summed = unpack<T>(pack<T>(x, y));
+          x = summed.x * numbers.inverse[query];
+          y = summed.y * numbers.inverse[query];
+        }
+        scores.set_pair(query, key, x, y);
       });
     });
     this->each_error_block([&](Strip<1>& sum, int early) {

@@ -1,5 +1,6 @@
 // The gradients of runs with a decay per head, or none.
 #include "kernels/scan/walk/gradients.cuh"
+#include "kernels/scan/walk/head_decays.cuh"
 
 namespace longstride::kernels::cuda::scanning {
 namespace walk {
@@ -7,13 +8,8 @@ namespace {
 
 template <class T, int K, int V>
 struct HeadMemory : GradientsMemory<T, K, V> {
-  static constexpr int groups = Shares<K>::groups;
   static constexpr std::size_t near = GradientsMemory<T, K, V>::rest, products = near + sizeof(Near),
-                               through = products + 2 * sizeof(Products),
-                               from_keys = through + sizeof(float) * groups * chunk,
-                               alive = from_keys + sizeof(float) * groups * chunk,
-                               small = alive + sizeof(float) * chunk,
-                               bytes = small + sizeof(float) * Shares<K>::warps_of_block;
+                               decays = products + 2 * sizeof(Products), bytes = decays + sizeof(HeadDecayParts<K>);
   static_assert(bytes <= 227 * 1024);
 };
 
@@ -31,10 +27,7 @@ struct HeadGradients : RunGradients<T, K, V> {
   Near& near = *reinterpret_cast<Near*>(memory + Memory::near);
   Products* const both_products = reinterpret_cast<Products*>(memory + Memory::products);
   const Products& products = both_products[0];
-  float *const through = reinterpret_cast<float*>(memory + Memory::through),
-               *const from_keys = reinterpret_cast<float*>(memory + Memory::from_keys),
-               *const alive = reinterpret_cast<float*>(memory + Memory::alive),
-               *const small = reinterpret_cast<float*>(memory + Memory::small);
+  HeadDecayParts<K>& decays = *reinterpret_cast<HeadDecayParts<K>*>(memory + Memory::decays);
 
   using Base::Base;
 
@@ -91,14 +84,6 @@ struct HeadGradients : RunGradients<T, K, V> {
   __device__ void add_later(Strip<Blocks>& sum, const Square& square, const Tile& right, int column) const {
     for (int p = Share::strip(); p < parts; ++p) this->add_block(sum, Across<Square>{square}, right, p, column);
   }
-  // Sums over columns of the products, element by element, with a tile's rows.
-  template <int Blocks>
-  __device__ void add_dots(float (&dots)[2], Strip<Blocks>& sum, const KeyTile& tile, int column, float sign) const {
-    sum.each_pair([&](int r, int c, float x, float y) {
-      const float2 other = tile.pair(row + r, column + c);
-      dots[r / 8] += sign * (x * other.x + y * other.y);
-    });
-  }
   __device__ float factor(bool of_queries, int at) const {
     return !call.scaled ? 1.0f : of_queries ? products.from_start(at) : products.to_end(at);
   }
@@ -117,7 +102,7 @@ struct HeadGradients : RunGradients<T, K, V> {
     this->read_before(sum, scale, column);
     scale_rows(sum, factor(true, low), factor(true, low + 8));
     for (int p = 0; p <= Share::strip(); ++p) this->add_block(sum, errors, k, p, column);
-    if (call.ddecay != nullptr) add_dots(dots, sum, q, column, 1);
+    if (call.ddecay != nullptr) add_dots<K>(dots, sum, q, column, 1);
     this->add_own(sum, k, column);
     store_rows<T>(sum, call.dq, at, row, column, call.key_size, call.keys_aligned);
   }
@@ -132,64 +117,13 @@ struct HeadGradients : RunGradients<T, K, V> {
       set_zero(within);
       add_later(within, errors, q, column);
       if (call.ddecay != nullptr) {
-        add_dots(of_keys, sum, k, column, 1);
-        add_dots(dots, within, k, column, -1);
+        add_dots<K>(of_keys, sum, k, column, 1);
+        add_dots<K>(dots, within, k, column, -1);
       }
       this->add_own(within, q, column);
       add_strip(sum, within);
       store_rows<T>(sum, call.dk, at, row, column, call.key_size, call.keys_aligned);
     }
-  }
-  __device__ void put_rows(float* to, const float (&dots)[2]) const {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float sum = dots[r];
-      for (int step = 1; step < 4; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-      if (this_lane() % 4 == 0) to[Share::group_number() * chunk + row + this_lane() / 4 + 8 * r] = sum;
-    }
-  }
-  // The warp's part of <S, decay G>.
-  __device__ void put_crossing(State<T, K, V>& gradient, float scale) const {
-    float sum = 0;
-    gradient.s.each_pair([&](int r, int c, float x, float y) {
-      const float2 other = before.tile.pair(gradient.row() + r, c);
-      sum += x * other.x + y * other.y;
-    });
-    sum *= scale;
-    if (call.normalised && this_lane() % 4 == 0) {
-      const int at = gradient.row() + this_lane() / 4;
-      sum += gradient.z[0] * before.z[at] + gradient.z[2] * before.z[at + 8];
-    }
-    for (int step = 1; step < warp_threads; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-    const float over = products.whole();
-    if (this_lane() == 0) small[this_warp()] = over > 0 ? over * sum : 0.0f;
-  }
-  // By a warp, two rows a lane, once all others have put their parts. These cancel.
-  __device__ void write_ddecay(const Place& at) const {
-    if (this_warp() != 0 || call.ddecay == nullptr) return;
-    const int lane = this_lane(), t = 2 * lane;
-    double late[2] = {}, early[2] = {}, crossing = 0;
-#pragma unroll
-    for (int g = 0; g < Share::groups; ++g)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        late[i] += through[g * chunk + t + i];
-        early[i] += from_keys[g * chunk + t + i];
-      }
-    for (int w = 0; w < Share::warps_of_block; ++w) crossing += small[w];
-    double from = late[0] + late[1], to = early[0] + early[1];
-#pragma unroll
-    for (int step = 1; step < warp_threads; step *= 2) {
-      const double behind_it = __shfl_sync(~0u, from, min(lane + step, warp_threads - 1)),
-                   before_it = __shfl_sync(~0u, to, max(lane - step, 0));
-      if (lane + step < warp_threads) from += behind_it;
-      if (lane >= step) to += before_it;
-    }
-    const double earlier = to - early[0] - early[1];
-    const double x[2] = {crossing + from + earlier, crossing + from - late[0] + earlier + early[0]};
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      if (t + i < at.count) call.ddecay[at.at(call, t + i)] = alive[t + i] > 0 ? static_cast<float>(x[i]) : 0.0f;
   }
   __device__ void walk_backwards() {
     State<T, K, V> gradient;
@@ -199,13 +133,13 @@ struct HeadGradients : RunGradients<T, K, V> {
       const Place at = place(step);
       __syncthreads();
       this->start(step);
-      if (step + 1 < count) write_ddecay(place(step + 1));
+      if (step + 1 < count && call.ddecay != nullptr) decays.write(call, place(step + 1));
       if (call.scaled) set_products(both_products[0], &near, fetch_decay(call, at));
       if (call.normalised) numbers.set(RowNumbers::fetch(call, at, true), true);
       const float scale = gradient.stage(behind, call.normalised);
       copies_wait<0>();
       __syncthreads();
-      if (call.scaled && this_thread() < chunk) alive[this_thread()] = products.a[this_thread()];
+      if (call.scaled) decays.set_alive(products);
       set_squares();
       __syncthreads();
       float dots[2] = {}, of_keys[2] = {};
@@ -213,9 +147,9 @@ struct HeadGradients : RunGradients<T, K, V> {
       write_dq(at, scales[step], dots);
       write_dk(at, scale, dots, of_keys);
       if (call.ddecay != nullptr) {
-        put_rows(through, dots);
-        put_rows(from_keys, of_keys);
-        put_crossing(gradient, scales[step]);
+        put_row_sums<K>(decays.through, dots);
+        put_row_sums<K>(decays.from_keys, of_keys);
+        decays.put_crossing(gradient, before, scales[step], products.whole(), call.normalised);
       }
       if (step == 0) break;
       if (call.scaled) {
@@ -233,7 +167,7 @@ struct HeadGradients : RunGradients<T, K, V> {
           call.normalised ? numbers.of_z : nullptr);
     }
     __syncthreads();
-    write_ddecay(place(0));
+    if (call.ddecay != nullptr) decays.write(call, place(0));
   }
 };
 

@@ -1,6 +1,6 @@
-// What the gradients of a run of chunks need, whatever its decays: one block carries S forwards and keeps it before
-// every chunk, as products read it, in memory that the block uses again and so stays in the second-level cache; then it
-// carries G backwards. The gradients of the decays are (gradients.cuh of the portable kernels)
+// The part that gradients of a run of chunks share, whatever its decays: one block carries S forwards and keeps it
+// before every chunk, as products read it, in memory that the block uses again and so stays in the second-level cache;
+// then it carries G backwards. The gradients of the decays are (gradients.cuh of the portable kernels)
 //   d log a_t = <S, decay G> + sum over rows i from t on of (q_i dq_i - k_i dk_i) + sum over rows j before t of x_j
 #pragma once
 #include "kernels/base/cuda_launch.cuh"

@@ -76,6 +76,14 @@ inline constexpr int blocks_of_multiprocessor = K > 128 || V > 64 ? 1
 
 template <int K, int V>
 inline constexpr int channel_blocks_of_multiprocessor = K > 64 || V > 64 ? 1 : 2;
+template <int K, int V>
+inline constexpr int delta_blocks_of_multiprocessor = K > 64 || V > 64 ? 1 : 2;
+template <class F>
+void with_delta_sizes(const ScanCall& call, F&& f) {
+  with_sizes(call, [&](auto key, auto value) {
+    if constexpr (decltype(key)::value <= 128) f(key, value);
+  });
+}
 template <class F>
 void with_channel_sizes(const ScanCall& call, F&& f) {
   with_sizes(call, [&](auto key, auto value) {
