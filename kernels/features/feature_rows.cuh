@@ -3,42 +3,10 @@
 // would be as large as the rounding of x times the exponents.
 #pragma once
 #include "kernels/base/cuda_launch.cuh"
-#include "kernels/features/features.h"
+#include "kernels/features/feature_call.cuh"
 #include "kernels/scan/chunk_rows.cuh"
 
 namespace longstride::kernels::cuda::scanning {
-
-struct FeatureCall {
-  FeatureKind kind = FeatureKind::softmax;
-  HeadMatrix x, features, dfeatures, dx;
-  const float* projection = nullptr;
-  float* c = nullptr;  // (units, n): largest exponents, then c
-  float* decay = nullptr;
-  const std::int32_t* begin = nullptr;
-  const float* first_c = nullptr;
-  float* last_c = nullptr;
-  bool states = false;
-  std::int32_t n = 0, heads = 0, units = 0, chunks = 0, d = 0, m = 0, projections = 1;
-  float scale = 1;  // d^(-1/4)
-  bool aligned = true, both = false;
-
-  template <class Args>
-  explicit FeatureCall(const Args& args)
-      : kind(args.kind),
-        x(args.x),
-        features(args.features),
-        projection(args.projection.template as<const float>()),
-        n(static_cast<std::int32_t>(args.x.size(1))),
-        heads(static_cast<std::int32_t>(args.x.size(2))),
-        units(static_cast<std::int32_t>(args.x.size(0)) * heads),
-        chunks(static_cast<std::int32_t>(scan_chunks(n))),
-        d(static_cast<std::int32_t>(args.x.size(3))),
-        m(static_cast<std::int32_t>(args.projection.size(1))),
-        projections(static_cast<std::int32_t>(args.projection.size(0))),
-        scale(static_cast<float>(std::pow(static_cast<double>(d), -0.25))) {}
-
-  dim3 grid() const { return {static_cast<unsigned>(chunks), static_cast<unsigned>(units)}; }
-};
 
 // Rows of the projection that take part in a product at a time.
 inline constexpr int weight_rows = 64;

@@ -105,58 +105,83 @@ __global__ __launch_bounds__(threads) void features_kernel(const FeatureCall cal
   FeatureRows<T>(call).write_features();
 }
 
-// The running maximum of a unit by one block, 256 positions at a time; a group's first position starts anew. backwards:
-// from the last position, so that maxima of what came before become those of the group.
-__global__ __launch_bounds__(threads) void running_kernel(const FeatureCall call, const bool backwards) {
-  __shared__ float last[warps];
-  __shared__ int cleared[warps];
+// The running maximum of a unit by one block, four neighbouring positions a thread; a group's first position starts
+// anew. backwards: from the last position, so that maxima of what came before become those of the group.
+constexpr int running_threads = 1024, running_warps = running_threads / warp_threads, neighbours = 4;
+
+// A maximum of some positions, and whether what came before them is forgotten.
+struct Running {
+  float most;
+  bool clear;
+
+  __device__ Running behind(const Running& before) const {
+    return clear ? *this : Running{fmaxf(most, before.most), before.clear};
+  }
+};
+
+__global__ __launch_bounds__(running_threads) void running_kernel(const FeatureCall call, const bool backwards) {
+  __shared__ float last[running_warps];
+  __shared__ int cleared[running_warps];
   const int unit = static_cast<int>(blockIdx.x), lane = this_lane();
   float* const c = call.c + static_cast<std::int64_t>(unit) * call.n;
   const std::int32_t* const begin =
       call.begin != nullptr ? call.begin + static_cast<std::int64_t>(unit / call.heads) * call.n : nullptr;
   float carried = !backwards && call.first_c != nullptr ? call.first_c[unit] : -INFINITY;
   if (call.states && carried == 0) carried = -INFINITY;
-  for (int from = 0; from < call.n; from += threads) {
-    const int number = from + this_thread(), t = backwards ? call.n - 1 - number : number;
-    const bool there = number < call.n;
-    const int border = backwards ? t + 1 : t;  // the group's begin that would lie between t and what came before
-    bool clear = there && begin != nullptr && border > 0 && border < call.n && begin[border] == border;
-    const bool own = clear;
-    const float mine = there ? c[t] : -INFINITY;
-    float most = mine;
+  for (int from = 0; from < call.n; from += running_threads * neighbours) {
+    Running own[neighbours], all{-INFINITY, false};
+#pragma unroll
+    for (int i = 0; i < neighbours; ++i) {
+      const int number = from + this_thread() * neighbours + i, t = backwards ? call.n - 1 - number : number;
+      const bool there = number < call.n;
+      const int border = backwards ? t + 1 : t;  // the group's begin that would lie between t and what came before
+      own[i] = {there ? c[t] : -INFINITY,
+                there && begin != nullptr && border > 0 && border < call.n && begin[border] == border};
+      all = own[i].behind(all);
+    }
+    Running sum = all;
     for (int step = 1; step < warp_threads; step *= 2) {
       const int other = max(lane - step, 0);
-      const float before = __shfl_sync(~0u, most, other);
-      const bool before_clear = __shfl_sync(~0u, clear, other);
-      if (lane < step) continue;
-      if (!clear) most = fmaxf(most, before);
-      clear = clear || before_clear;
+      const float most = __shfl_sync(~0u, sum.most, other);
+      const bool clear = __shfl_sync(~0u, sum.clear, other);
+      if (lane >= step) sum = sum.behind({most, clear});
     }
     __syncthreads();
     if (lane == warp_threads - 1) {
-      last[this_warp()] = most;
-      cleared[this_warp()] = clear ? 1 : 0;
+      last[this_warp()] = sum.most;
+      cleared[this_warp()] = sum.clear ? 1 : 0;
     }
     __syncthreads();
-    // The maximum that the warps before have left behind.
-    float incoming = carried, all = carried;
-    for (int w = 0; w < warps; ++w) {
-      all = cleared[w] != 0 ? last[w] : fmaxf(all, last[w]);
-      if (w + 1 == this_warp()) incoming = all;
+    // The maximum that the warps before have left behind, and then the lanes before.
+    float incoming = carried;
+    for (int w = 0; w < running_warps; ++w) {
+      if (w == this_warp()) incoming = carried;
+      carried = cleared[w] != 0 ? last[w] : fmaxf(carried, last[w]);
     }
-    carried = all;
-    if (!clear) most = fmaxf(most, incoming);
-    float before = __shfl_sync(~0u, most, max(lane - 1, 0));
-    if (lane == 0) before = incoming;
-    if (!there) continue;
-    c[t] = most;
-    if (own) before = -INFINITY;
-    if (call.decay != nullptr)
-      call.decay[(static_cast<std::int64_t>(unit / call.heads) * call.n + t) * call.heads + unit % call.heads] =
-          before > -INFINITY ? before - most : 0.0f;
+    const float most = __shfl_sync(~0u, sum.most, max(lane - 1, 0));
+    const bool clear = __shfl_sync(~0u, sum.clear, max(lane - 1, 0));
+    float before = lane == 0 ? incoming : clear ? most : fmaxf(most, incoming);
+#pragma unroll
+    for (int i = 0; i < neighbours; ++i) {
+      const int number = from + this_thread() * neighbours + i, t = backwards ? call.n - 1 - number : number;
+      if (number >= call.n) continue;
+      if (own[i].clear) before = -INFINITY;
+      const float now = fmaxf(own[i].most, before);
+      c[t] = now;
+      if (call.decay != nullptr)
+        call.decay[(static_cast<std::int64_t>(unit / call.heads) * call.n + t) * call.heads + unit % call.heads] =
+            before > -INFINITY ? before - now : 0.0f;
+      before = now;
+    }
   }
   if (!backwards && call.last_c != nullptr && this_thread() == 0)
     call.last_c[unit] = call.states && carried == 0 ? std::numeric_limits<float>::min() : carried;
+}
+
+void run_maxima(const FeatureCall& call, bool both, const Launch& launch) {
+  const Grid units{dim3(static_cast<unsigned>(call.units)), running_threads};
+  run("features running maxima", running_kernel, units, launch, call, false);
+  if (both) run("features running maxima", running_kernel, units, launch, call, true);
 }
 
 }  // namespace
@@ -170,18 +195,25 @@ void features(const FeaturesArgs& args, const Launch& launch) {
   call.last_c = args.last_c.as<float>();
   call.states = args.states;
   call.aligned = rows_on_16_bytes(args.x) && rows_on_16_bytes(args.features);
+  const bool stabilised = args.kind != FeatureKind::relu, both = args.direction == Direction::both;
   with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
+    if constexpr (sizeof(T) == 2)
+      if (takes_fragments(call)) {
+        if (!args.keys) return features_by_fragments<T>(call, FeatureStage::own_maxima, launch);
+        if (stabilised) {
+          features_by_fragments<T>(call, FeatureStage::maxima, launch);
+          run_maxima(call, both, launch);
+        }
+        return features_by_fragments<T>(call, stabilised ? FeatureStage::features : FeatureStage::own_maxima, launch);
+      }
     constexpr std::size_t bytes = FeatureMemory<T>::other;
     allow_shared(maxima_kernel<T>, bytes);
     allow_shared(features_kernel<T>, bytes);
     const Grid grid{call.grid(), threads, bytes};
-    if (args.kind != FeatureKind::relu) {
+    if (stabilised) {
       run("features maxima", maxima_kernel<T>, grid, launch, call);
-      const Grid units{dim3(static_cast<unsigned>(call.units)), threads};
-      if (args.keys) run("features running maxima", running_kernel, units, launch, call, false);
-      if (args.keys && args.direction == Direction::both)
-        run("features running maxima", running_kernel, units, launch, call, true);
+      if (args.keys) run_maxima(call, both, launch);
     }
     run("features", features_kernel<T>, grid, launch, call);
   });

@@ -12,21 +12,23 @@ constexpr int multiprocessors = 132;
 
 ScanFastPath fast_path_of(const ScanProblem& p) {
   if (p.direction == Direction::both) return {ScanSlowness::direction};
-  const std::int64_t most_values = p.key_size > 128 ? 64 : 128,
-                     most_keys = p.form == ScanForm::sum || (p.form == ScanForm::gated && !p.channels) ? 256 : 128;
+  const bool delta = p.form == ScanForm::delta;
+  if (delta && p.channels) return {ScanSlowness::channels};
+  const std::int64_t most_keys = delta || p.channels ? 128 : 256,
+                     most_values = p.key_size > (p.channels ? 64 : 128) ? 64 : 128;
   if (p.key_size > most_keys) return {ScanSlowness::key_size, p.key_size, most_keys};
   if (p.value_size > most_values) return {ScanSlowness::value_size, p.value_size, most_values};
   return {};
 }
 
 bool takes_walks(Device device, const ScanProblem& p) {
-  // Not yet: decays per channel, and delta.
-  return device == Device::cuda && bytes_of(p.dtype) == 2 && p.form != ScanForm::delta && !p.channels &&
-         fast_path_of(p).slowness == ScanSlowness::none;
+  return device == Device::cuda && bytes_of(p.dtype) == 2 && fast_path_of(p).slowness == ScanSlowness::none;
 }
 
-int walk_blocks(std::int64_t key_size, std::int64_t value_size) {
-  const int of_multiprocessor = key_size > 128 || value_size > 64 ? 1 : key_size > 64 ? 2 : 3;
+int walk_blocks(std::int64_t key_size, std::int64_t value_size, bool per_head) {
+  const int small = per_head ? 3 : 2, of_multiprocessor = key_size > 128 || value_size > 64 ? 1
+                                                          : key_size > 64                   ? small - 1
+                                                                                            : small;
   return multiprocessors * of_multiprocessor;
 }
 

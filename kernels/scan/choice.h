@@ -9,6 +9,7 @@ namespace longstride::kernels {
 enum class ScanSlowness : std::uint8_t {
   none,
   direction,   // both
+  channels,    // delta with a decay for each
   key_size,    // larger than walks take
   value_size,  // the same
 };
@@ -22,6 +23,7 @@ ScanFastPath fast_path_of(const ScanProblem& problem);
 bool takes_walks(Device device, const ScanProblem& problem);
 
 // Blocks of a walk that keeps its states in memory: as many as an H200 runs at once.
-int walk_blocks(std::int64_t key_size, std::int64_t value_size);
+// per_head: neither decays per channel nor delta.
+int walk_blocks(std::int64_t key_size, std::int64_t value_size, bool per_head);
 
 }  // namespace longstride::kernels

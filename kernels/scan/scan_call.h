@@ -34,8 +34,10 @@ struct ScanCall {
   float *ddecay = nullptr, *dbeta = nullptr;
   HeadMatrix e;  // f32, delta: du_t, of which dv is b_t times; v is then f32, v_t - R_t^T k_t, of which u is
   ChunkStates states, gradients;
-  char* kept = nullptr;         // walks: a block's states within its run
-  std::int32_t run_chunks = 0;  // walks: `chunks` are runs of so many chunks of walk_chunk positions
+  char* kept = nullptr;          // walks: a block's states within its run
+  void* inverses = nullptr;      // walks of delta: X of every chunk, as q
+  float* transitions = nullptr;  // the same: M of every run, (units, runs, key size, key size)
+  std::int32_t run_chunks = 0;   // walks: `chunks` are runs of so many chunks of walk_chunk positions
   std::int32_t n = 0, heads = 0, units = 0, chunks = 0;
   std::int32_t key_size = 0, value_size = 0, columns = 0;
   bool channels = false, both = false, normalised = false, scaled = false;  // scaled: by decays or groups
@@ -83,6 +85,21 @@ template <class T>
 void outputs_of_runs(const ScanCall&, const Launch&);
 template <class T>
 void gradients_of_runs(const ScanCall&, const Launch&);
+template <class T>
+void sum_channel_runs(const ScanCall&, bool backwards, const Launch&);
+template <class T>
+void outputs_of_channel_runs(const ScanCall&, const Launch&);
+template <class T>
+void gradients_of_channel_runs(const ScanCall&, const Launch&);
+template <class T>
+void delta_inverses(const ScanCall&, const Launch&);
+// S before every run, or G behind it.
+template <class T>
+void delta_runs(const ScanCall&, bool backwards, const float* first, float* last, const Launch&);
+template <class T>
+void delta_outputs_of_runs(const ScanCall&, const Launch&);
+template <class T>
+void delta_gradients_of_runs(const ScanCall&, const Launch&);
 
 // Solves every chunk.
 template <class T>

@@ -50,6 +50,8 @@ ScanCall call_of(const Args& args, const ScanScratch& scratch) {
   call.states.behind = floats(scratch.behind);
   call.gradients = {floats(scratch.gradients_before), floats(scratch.gradients_behind)};
   call.kept = args.scratch.template as<char>() + scratch.kept;
+  call.inverses = args.scratch.template as<char>() + scratch.inverses;
+  call.transitions = floats(scratch.transitions);
   return call;
 }
 
@@ -70,6 +72,30 @@ void set_gradients(const ScanCall& call, const float* last, float* first, const 
   if (!call.both) return;
   sum_chunks<T>(call, Sums::queries_and_gradients, true, call.gradients.before, launch);
   carry(call, false, call.gradients.before, nullptr, nullptr, launch);
+}
+
+// Both passes by walks.
+template <class T>
+void walk(const ScanCall& call, const float* first, float* last, const Launch& launch) {
+  if (call.beta != nullptr) {
+    delta_inverses<T>(call, launch);
+    delta_runs<T>(call, false, first, last, launch);
+    return delta_outputs_of_runs<T>(call, launch);
+  }
+  call.channels ? sum_channel_runs<T>(call, false, launch) : sum_runs<T>(call, false, launch);
+  carry(call, false, call.states.before, first, last, launch);
+  call.channels ? outputs_of_channel_runs<T>(call, launch) : outputs_of_runs<T>(call, launch);
+}
+template <class T>
+void walk_backward(const ScanCall& call, const float* last, float* first, const Launch& launch) {
+  if (call.beta != nullptr) {
+    delta_inverses<T>(call, launch);
+    delta_runs<T>(call, true, last, first, launch);
+    return delta_gradients_of_runs<T>(call, launch);
+  }
+  call.channels ? sum_channel_runs<T>(call, true, launch) : sum_runs<T>(call, true, launch);
+  carry(call, true, call.gradients.behind, last, first, launch);
+  call.channels ? gradients_of_channel_runs<T>(call, launch) : gradients_of_runs<T>(call, launch);
 }
 
 template <class Args>
@@ -120,11 +146,7 @@ void scan(const ScanArgs& args, const Launch& launch) {
     const auto* const first = args.first_state.as<const float>();
     auto* const last = args.last_state.as<float>();
     if constexpr (sizeof(T) == 2)
-      if (scratch.walks) {
-        sum_runs<T>(call, false, launch);
-        carry(call, false, call.states.before, first, last, launch);
-        return outputs_of_runs<T>(call, launch);
-      }
+      if (scratch.walks) return walk<T>(call, first, last, launch);
     if (args.form == ScanForm::delta) {
       const DeltaPass pass = delta_pass(args, scratch, false);
       solve_chunks<T>(call, pass, launch);
@@ -150,21 +172,18 @@ void scan_backward(const ScanBackwardArgs& args, const Launch& launch) {
   call.values_aligned = all_on_16_bytes({args.v, args.o, args.dout, args.dv});
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    if (args.form == ScanForm::delta) return delta_backward<T>(args, scratch, call, launch);
     if (call.normalised) {
       auto* const delta = reinterpret_cast<float*>(args.scratch.as<std::byte>() + scratch.delta);
       attention_delta(args.o, args.dout, delta, launch);
       call.delta = delta;
     }
+    const auto* const last = args.dlast_state.as<const float>();
+    auto* const first = args.dfirst_state.as<float>();
     if constexpr (sizeof(T) == 2)
-      if (scratch.walks) {
-        sum_runs<T>(call, true, launch);
-        carry(call, true, call.gradients.behind, args.dlast_state.as<const float>(), args.dfirst_state.as<float>(),
-              launch);
-        return gradients_of_runs<T>(call, launch);
-      }
+      if (scratch.walks) return walk_backward<T>(call, last, first, launch);
+    if (args.form == ScanForm::delta) return delta_backward<T>(args, scratch, call, launch);
     if (call.both) set_states<T>(call, nullptr, nullptr, launch);
-    set_gradients<T>(call, args.dlast_state.as<const float>(), args.dfirst_state.as<float>(), launch);
+    set_gradients<T>(call, last, first, launch);
     gradients<T>(call, launch);
   });
 }

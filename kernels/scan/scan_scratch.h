@@ -7,7 +7,8 @@ namespace longstride::kernels::cuda {
 
 struct ScanScratch {
   // Offsets in bytes; the pieces that a call does not need have no bytes.
-  std::int64_t whole, before, behind, gradients_before, gradients_behind, delta, errors, du, moved, added, kept;
+  std::int64_t whole, before, behind, gradients_before, gradients_behind, delta, errors, du, moved, added, kept,
+      inverses, transitions;
   bool walks;
   std::int64_t bytes = 0;
 
@@ -19,13 +20,14 @@ struct ScanScratch {
  private:
   template <class Args>
   ScanScratch(const Args& args, bool backward) {
-    const bool both = args.direction == Direction::both, solves = args.form == ScanForm::delta;
+    const bool both = args.direction == Direction::both;
     const ScanProblem problem = problem_of(args);
     const std::int64_t units = problem.units, n = problem.n, run = scan_run(Device::cuda, problem),
                        chunks = units * scan_states(Device::cuda, problem),
                        states = chunks * args.q.size(3) * (args.v.size(3) + (args.denominator.given() ? 1 : 0));
     const auto floats = [&](bool needed, std::int64_t count) { return take(needed ? count * 4 : 0); };
     walks = takes_walks(Device::cuda, problem);
+    const bool delta_rule = args.form == ScanForm::delta, solves = delta_rule && !walks;
     whole = floats(true, chunks * (args.decay.rank() == 4 ? args.q.size(3) : 1));
     before = floats(!args.chunk_states.given(), states);
     behind = floats(both, states);
@@ -41,12 +43,16 @@ struct ScanScratch {
     moved = chunk_rows(solves, args.k, args.k.dtype());
     added = chunk_rows(solves, args.k, args.k.dtype());
     kept = take(walks && backward ? kept_bytes(problem, run) : 0);
+    inverses = take(delta_rule && walks ? units * scan_chunks(n) * scan_chunk * scanning::walk_chunk * 2 : 0);
+    transitions = floats(delta_rule && walks, chunks * problem.key_size * problem.key_size);
   }
   // A run's states of every block that runs at once.
   static std::int64_t kept_bytes(const ScanProblem& p, std::int64_t run) {
     const auto padded = [](std::int64_t size) { return size <= 64 ? 64 : size <= 128 ? 128 : 256; };
-    return walk_blocks(p.key_size, p.value_size) * (run / scanning::walk_chunk) *
-           scanning::walk_state_bytes(padded(p.key_size), padded(p.value_size));
+    return walk_blocks(p.key_size, p.value_size, p.form != ScanForm::delta && !p.channels) *
+           (run / scanning::walk_chunk) *
+           (scanning::walk_state_bytes(padded(p.key_size), padded(p.value_size)) +
+            (p.form == ScanForm::delta ? 2 * scanning::walk_chunk * padded(p.value_size) : 0));
   }
   std::int64_t take(std::int64_t count) {
     const std::int64_t at = bytes;

@@ -24,7 +24,8 @@ struct EmbeddingShape {
 
 class Embedded {
  public:
-  explicit Embedded(const EmbeddingShape& shape) : shape_(shape), tokens_(static_cast<std::size_t>(shape.batch * shape.seq)) {
+  explicit Embedded(const EmbeddingShape& shape)
+      : shape_(shape), tokens_(static_cast<std::size_t>(shape.batch * shape.seq)) {
     for (std::size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = static_cast<std::uint8_t>(word(i, 0) % vocabulary);
     for (std::int64_t b = 0; b < shape.batch; ++b) starts_.push_back(static_cast<std::uint8_t>(b % 2));
     for (std::int64_t i = 0; i < shape.batch * shape.seq && shape.document > 0; ++i)

@@ -132,9 +132,14 @@ TEST_P(EmulatedFeaturesOften, AreThoseOfTheCpu) {
       s.projections = 1 + bits % 2;
       SCOPED_TRACE(::testing::Message() << "kind " << static_cast<int>(kind) << ", bits " << bits);
       expect_those_of_the_cpu(s, GetParam());
+      // Rows of whole words.
+      s.n = 530 + bits, s.d = bits == 1 ? 72 : 8 + 8 * bits, s.m = bits == 2 ? 72 : 24;
+      expect_those_of_the_cpu(s, GetParam());
     }
   FeatureShape queries{.kind = FeatureKind::softmax, .keys = false, .both = false, .groups = false, .handed = false};
   queries.n = 130;
+  expect_those_of_the_cpu(queries, GetParam());
+  queries.d = 64, queries.m = 40;
   expect_those_of_the_cpu(queries, GetParam());
 }
 

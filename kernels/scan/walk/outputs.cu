@@ -61,7 +61,7 @@ struct Outputs {
     below[0] *= of_low;
     below[2] *= of_high;
     add_seen(o, below, v(step), row, column);
-    if (call.normalised) divide(o, below, at, row);
+    if (call.normalised) divide<K>(o, below, call, at);
     store_rows<T>(o, call.o, at, row, column, call.value_size, call.values_aligned);
   }
   // q . z, in columns 0 of a product.
@@ -79,30 +79,10 @@ struct Outputs {
       if (p > Share::strip()) break;
       std::uint32_t a[4];
       load_left(a, scores, row, p * part);
-#pragma unroll
-      for (int b = 0; b < blocks; ++b) {
-        std::uint32_t x[4];
-        load_right(x, values, p * part, column + 16 * b);
-        multiply_add<T>(o.d[b][0], a, x[0], x[1]);
-        multiply_add<T>(o.d[b][1], a, x[2], x[3]);
-      }
+      add_rows<T>(o, a, values, p * part, column);
       if (call.normalised) add_column<T>(below, a, ones);
     }
   }
-  __device__ void divide(Strip<blocks>& o, const float (&below)[4], const Place& at, int row) const {
-    const int source = this_lane() / 4 * 4;
-    const float low = __shfl_sync(~0u, below[0], source), high = __shfl_sync(~0u, below[2], source);
-    o.each_pair([&](int r, int, float& x, float& y) {
-      const float of_row = r < 8 ? low : high;
-      x = of_row != 0 ? x / of_row : 0.0f;
-      y = of_row != 0 ? y / of_row : 0.0f;
-    });
-    if (Share::group_number() != 0 || this_lane() % 4 != 0) return;
-    const int first_row = row + this_lane() / 4;
-    if (first_row < at.count) call.denominator[at.of_unit(call, first_row)] = low;
-    if (first_row + 8 < at.count) call.denominator[at.of_unit(call, first_row + 8)] = high;
-  }
-
   __device__ void walk() {
     const std::int64_t size = static_cast<std::int64_t>(call.key_size) * call.columns;
     State<T, K, V> state;
@@ -130,10 +110,9 @@ struct Outputs {
           state.scale(over, over);
         }
         state.add(
-            k(step), v(step), call.scaled,
-            [&](int p, int row) {
-              const float beyond = now.behind(p);
-              return float2{beyond * now.out[row], beyond * now.out[row + 1]};
+            k(step), v(step),
+            [&](auto& a, int p) {
+              if (call.scaled) scale_to_end<T>(a, now, p);
             },
             call.normalised ? ones : nullptr);
       }

@@ -28,6 +28,30 @@ struct RowNumbers {
   }
 };
 
+// Divides the warp's outputs by their rows' denominators, in column 0 of a product, and stores these.
+template <int K, int Blocks>
+__device__ inline void divide(Strip<Blocks>& o, const float (&below)[4], const ScanCall& call, const Place& at) {
+  const int source = this_lane() / 4 * 4;
+  const float low = __shfl_sync(~0u, below[0], source), high = __shfl_sync(~0u, below[2], source);
+  o.each_pair([&](int r, int, float& x, float& y) {
+    const float of_row = r < 8 ? low : high;
+    x = of_row != 0 ? x / of_row : 0.0f;
+    y = of_row != 0 ? y / of_row : 0.0f;
+  });
+  if (Shares<K>::group_number() != 0 || this_lane() % 4 != 0) return;
+  const int first = Shares<K>::strip() * part + this_lane() / 4;
+  if (first < at.count) call.denominator[at.of_unit(call, first)] = low;
+  if (first + 8 < at.count) call.denominator[at.of_unit(call, first + 8)] = high;
+}
+
+// A part of keys, transposed, with the decays to the chunk's end.
+template <class T>
+__device__ __forceinline__ void scale_to_end(std::uint32_t (&a)[4], const Products& products, int p) {
+  const float beyond = products.behind(p);
+  const float* const out = products.out + p * part + this_lane() % 4 * 2;
+  scale_fragment<T>(a, 1, 1, {beyond * out[0], beyond * out[1]}, {beyond * out[8], beyond * out[9]});
+}
+
 // Calls f with the sizes that the call's heads are padded to.
 template <class F>
 void with_sizes(const ScanCall& call, F&& f) {
@@ -49,6 +73,23 @@ template <int K, int V>
 inline constexpr int blocks_of_multiprocessor = K > 128 || V > 64 ? 1
                                                 : K > 64          ? 2
                                                                   : 3;
+
+template <int K, int V>
+inline constexpr int channel_blocks_of_multiprocessor = K > 64 || V > 64 ? 1 : 2;
+template <int K, int V>
+inline constexpr int delta_blocks_of_multiprocessor = K > 64 || V > 64 ? 1 : 2;
+template <class F>
+void with_delta_sizes(const ScanCall& call, F&& f) {
+  with_sizes(call, [&](auto key, auto value) {
+    if constexpr (decltype(key)::value <= 128) f(key, value);
+  });
+}
+template <class F>
+void with_channel_sizes(const ScanCall& call, F&& f) {
+  with_sizes(call, [&](auto key, auto value) {
+    if constexpr (decltype(key)::value + decltype(value)::value <= 192) f(key, value);
+  });
+}
 
 inline dim3 grid_of(const ScanCall& call) {
   return {static_cast<unsigned>(call.chunks), static_cast<unsigned>(call.units)};

@@ -35,15 +35,22 @@ __device__ __forceinline__ void multiply_visible(Strip<1> (&sums)[Shares<K>::tem
 
 template <int K, class T>
 __device__ inline void set_scores(Swizzled<T, chunk> scores, Swizzled<T, K> q, Swizzled<T, K> k, const ScanCall& call,
-                                  const Products& products, const Near& near, const float* factor_of_rows = nullptr) {
+                                  const Products& products, const Near& near, const float* factor_of_rows = nullptr,
+                                  const float* factor_of_columns = nullptr) {
   Strip<1> sums[Shares<K>::template blocks<chunk>];
   multiply_visible<K>(sums, q, k);
   each_block<K>([&](int b, int early) {
-    each_visible(sums[b], products, near, Shares<K>::strip(), early, call.scaled,
-                 [&](int query, int key, float x, float y) {
-                   const float factor = factor_of_rows != nullptr ? factor_of_rows[query] : 1.0f;
-                   scores.set_pair(query, key, x * factor, y * factor);
-                 });
+    each_visible(
+        sums[b], products, near, Shares<K>::strip(), early, call.scaled, [&](int query, int key, float x, float y) {
+          if (factor_of_rows != nullptr) {  // the scores that denominators have summed
+            const float2 summed = unpack<T>(pack<T>(x, y));
+            x = summed.x * factor_of_rows[query];
+            y = summed.y * factor_of_rows[query];
+          }
+          const float2 of_key =
+              factor_of_columns != nullptr ? float2{factor_of_columns[key], factor_of_columns[key + 1]} : float2{1, 1};
+          scores.set_pair(query, key, x * of_key.x, y * of_key.y);
+        });
   });
 }
 

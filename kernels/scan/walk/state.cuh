@@ -28,16 +28,22 @@ struct State {
     set_zero(s);
     z[0] = z[1] = z[2] = z[3] = 0;
   }
-  // f(element's number in a state in memory, element).
+  // f(element's number in a matrix whose rows are `stride` apart, element) of so many rows and columns.
+  template <class F>
+  __device__ void each_of(int rows_of_matrix, int stride, int columns, F&& f) {
+    const int first = row();
+    s.each_pair([&](int r, int c, float& x, float& y) {
+      if (first + r >= rows_of_matrix) return;
+      const int at = (first + r) * stride + c;
+      if (c < columns) f(at, x);
+      if (c + 1 < columns) f(at + 1, y);
+    });
+  }
+  // The same of a state in memory.
   template <class F>
   __device__ void each(const ScanCall& call, F&& f) {
     const int first = row();
-    s.each_pair([&](int r, int c, float& x, float& y) {
-      if (first + r >= call.key_size) return;
-      const int at = (first + r) * call.columns + c;
-      if (c < call.value_size) f(at, x);
-      if (c + 1 < call.value_size) f(at + 1, y);
-    });
+    each_of(call.key_size, call.columns, call.value_size, f);
     if (!call.normalised || this_lane() % 4 != 0) return;
 #pragma unroll
     for (int r = 0; r < 2; ++r)
@@ -57,33 +63,16 @@ struct State {
     z[2] *= high;
   }
 
-  // Adds the rows of `left`, times a factor per row if there is one, times those of `right`; z: times of_z.
-  // factor_of(row): of an even row and the next.
+  // Adds the transpose of the rows of `left` times those of `right`; z: times of_z, if given. scale(fragment, part)
+  // multiplies a part's rows by their decays on the way.
   template <class F>
-  __device__ __forceinline__ void add(Swizzled<T, K> left, Swizzled<T, V> right, bool scaled, F&& factor_of,
-                                      const float* of_z) {
+  __device__ __forceinline__ void add(Swizzled<T, K> left, Swizzled<T, V> right, F&& scale, const float* of_z) {
 #pragma unroll
     for (int p = 0; p < parts; ++p) {
       std::uint32_t a[4];
       load_left(a, Across<Swizzled<T, K>>{left}, row(), p * part);
-      if (scaled) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const float2 factor = factor_of(p, p * part + 8 * h + this_lane() % 4 * 2);
-#pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            const float2 x = unpack<T>(a[2 * h + r]);
-            a[2 * h + r] = pack<T>(x.x * factor.x, x.y * factor.y);
-          }
-        }
-      }
-#pragma unroll
-      for (int b = 0; b < V / 16; ++b) {
-        std::uint32_t x[4];
-        load_right(x, right, p * part, 16 * b);
-        multiply_add<T>(s.d[b][0], a, x[0], x[1]);
-        multiply_add<T>(s.d[b][1], a, x[2], x[3]);
-      }
+      scale(a, p);
+      add_rows<T>(s, a, right, p * part, 0);
       if (of_z != nullptr) add_column<T>(z, a, of_z + p * part);
     }
   }

@@ -71,21 +71,20 @@ struct Sums {
         state.scale(over, over);
         whole *= over;
       }
-      const bool factors = call.scaled || (Backwards && call.normalised);
       state.add(
-          left(step), right(step), factors,
-          [&](int p, int row) {
-            float2 x{1, 1};
-            if (call.scaled) {
-              const float beyond = Backwards ? now.before(p) : now.behind(p);
-              const float* within = Backwards ? now.in : now.out;
-              x = {beyond * within[row], beyond * within[row + 1]};
-            }
-            if (Backwards && call.normalised) {
-              x.x *= rows_now.inverse[row];
-              x.y *= rows_now.inverse[row + 1];
-            }
-            return x;
+          left(step), right(step),
+          [&](auto& a, int p) {
+            if (!call.scaled && !(Backwards && call.normalised)) return;
+            const float beyond = !call.scaled ? 1.0f : Backwards ? now.before(p) : now.behind(p);
+            const float* const within = Backwards ? now.in : now.out;
+            const auto factor_of = [&](int row) {
+              float2 x{beyond, beyond};
+              if (call.scaled) x = {beyond * within[row], beyond * within[row + 1]};
+              if (Backwards && call.normalised) x = {x.x * rows_now.inverse[row], x.y * rows_now.inverse[row + 1]};
+              return x;
+            };
+            const int row = p * part + this_lane() % 4 * 2;
+            scale_fragment<T>(a, 1, 1, factor_of(row), factor_of(row + 8));
           },
           call.normalised ? rows_now.of_z : nullptr);
       if (more) set(step + 1, decay, fetched);

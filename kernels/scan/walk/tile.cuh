@@ -93,6 +93,38 @@ __device__ inline void start_rows(Swizzled<T, C> tile, const HeadMatrix& view, c
   }
 }
 
+// Starts copying what lies in memory as it does here.
+template <int Threads>
+__device__ inline void start_bytes(char* to, const char* from, std::size_t bytes) {
+  for (int i = this_thread(); i < static_cast<int>(bytes / 16); i += Threads)
+    copy_async_16(to + 16 * i, from + 16 * i, true);
+}
+
+// A left operand's rows times low and high, and its columns times factors of its part's even columns and the next.
+template <class T>
+__device__ __forceinline__ void scale_fragment(std::uint32_t (&a)[4], float low, float high, float2 first,
+                                               float2 second) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 x = unpack<T>(a[i]), factor = i < 2 ? first : second;
+    const float of_row = i % 2 == 0 ? low : high;
+    a[i] = pack<T>(x.x * (of_row * factor.x), x.y * (of_row * factor.y));
+  }
+}
+
+// strip += a times right's rows [k, +16) of columns [column, +16 Blocks).
+template <class T, int Blocks, class Right>
+__device__ __forceinline__ void add_rows(Strip<Blocks>& strip, const std::uint32_t (&a)[4], const Right& right, int k,
+                                         int column) {
+#pragma unroll
+  for (int b = 0; b < Blocks; ++b) {
+    std::uint32_t x[4];
+    load_right(x, right, k, column + 16 * b);
+    multiply_add<T>(strip.d[b][0], a, x[0], x[1]);
+    multiply_add<T>(strip.d[b][1], a, x[2], x[3]);
+  }
+}
+
 // strip += left's rows [row, +16) times right's columns [column, +16 Blocks), over 16 Steps.
 template <int Steps, int Blocks, class Left, class Right>
 __device__ __forceinline__ void multiply(Strip<Blocks>& strip, Left left, int row, Right right, int column) {
@@ -100,13 +132,7 @@ __device__ __forceinline__ void multiply(Strip<Blocks>& strip, Left left, int ro
   for (int s = 0; s < Steps; ++s) {
     std::uint32_t a[4];
     load_left(a, left, row, 16 * s);
-#pragma unroll
-    for (int b = 0; b < Blocks; ++b) {
-      std::uint32_t x[4];
-      load_right(x, right, 16 * s, column + 16 * b);
-      multiply_add<typename Left::Element>(strip.d[b][0], a, x[0], x[1]);
-      multiply_add<typename Left::Element>(strip.d[b][1], a, x[2], x[3]);
-    }
+    add_rows<typename Left::Element>(strip, a, right, 16 * s, column);
   }
 }
 
@@ -140,6 +166,14 @@ __device__ __forceinline__ void scale_rows(Strip<Blocks>& strip, float low, floa
     x *= factor;
     y *= factor;
   });
+}
+
+template <int Blocks>
+__device__ __forceinline__ void add_strip(Strip<Blocks>& to, const Strip<Blocks>& from) {
+#pragma unroll
+  for (int b = 0; b < Blocks; ++b)
+#pragma unroll
+    for (int e = 0; e < 8; ++e) to.d[b][e / 4][e % 4] += from.d[b][e / 4][e % 4];
 }
 
 // f(row in the strip, column, eight neighbours from it on): a quad exchanges its pairs.

@@ -1,0 +1,96 @@
+// The sums of runs with a decay per channel (sums.cu).
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/scan/walk/channel_decays.cuh"
+#include "kernels/scan/walk/scores.cuh"
+
+namespace longstride::kernels::cuda::scanning {
+namespace walk {
+namespace {
+
+template <class T, int K, int V>
+struct ChannelSumsMemory {
+  static constexpr std::size_t left = 0, right = bytes_of_tile<T>(chunk, K),
+                               products = right + bytes_of_tile<T>(chunk, V),
+                               numbers = products + (sizeof(ChannelProducts<T, K>) + 15) / 16 * 16,
+                               bytes = numbers + sizeof(RowNumbers);
+};
+
+template <class T, int K, int V, bool Backwards>
+__global__ __launch_bounds__(Shares<K>::threads_of_block) void channel_sums_kernel(
+    const __grid_constant__ ScanCall call) {
+  using Memory = ChannelSumsMemory<T, K, V>;
+  const int unit = static_cast<int>(blockIdx.y), run = static_cast<int>(blockIdx.x), first = run * call.run_chunks,
+            count = min(call.run_chunks, (call.n + chunk - 1) / chunk - first);
+  const Swizzled<T, K> left{reinterpret_cast<T*>(memory + Memory::left)};
+  const Swizzled<T, V> right{reinterpret_cast<T*>(memory + Memory::right)};
+  auto& products = *reinterpret_cast<ChannelProducts<T, K>*>(memory + Memory::products);
+  RowNumbers& numbers = *reinterpret_cast<RowNumbers*>(memory + Memory::numbers);
+  State<T, K, V> state;
+  state.clear();
+  const int low = state.row() + this_lane() / 4, high = low + 8;
+  float whole_low = 1, whole_high = 1;
+#pragma unroll 1
+  for (int step = 0; step < count; ++step) {
+    const Place at(call, unit, Backwards ? first + count - 1 - step : first + step);
+    __syncthreads();
+    start_rows<Shares<K>::threads_of_block>(left, Backwards ? call.q : call.k, at, call.key_size, call.keys_aligned);
+    start_rows<Shares<K>::threads_of_block>(right, Backwards ? call.dout : call.v, at, call.value_size,
+                                            call.values_aligned);
+    copies_commit();
+    products.set(call, at, false);
+    if (call.normalised) numbers.set(RowNumbers::fetch(call, at, Backwards), Backwards);
+    copies_wait<0>();
+    __syncthreads();
+    const float over_low = products.whole(low), over_high = products.whole(high);
+    state.scale(over_low, over_high);
+    whole_low *= over_low;
+    whole_high *= over_high;
+    state.add(
+        left, right,
+        [&](auto& a, int p) {
+          const float2 of_part{Backwards ? products.before(p, low) : products.behind(p, low),
+                               Backwards ? products.before(p, high) : products.behind(p, high)};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int row = p * part + i / 2 * 8 + this_lane() % 4 * 2, c = i % 2 == 0 ? low : high;
+            float2 factor{i % 2 == 0 ? of_part.x : of_part.y, 0};
+            factor.y = factor.x * (Backwards ? products.in(row + 1, c) : products.out(row + 1, c));
+            factor.x *= Backwards ? products.in(row, c) : products.out(row, c);
+            if (Backwards && call.normalised) {
+              factor.x *= numbers.inverse[row];
+              factor.y *= numbers.inverse[row + 1];
+            }
+            const float2 x = unpack<T>(a[i]);
+            a[i] = pack<T>(x.x * factor.x, x.y * factor.y);
+          }
+        },
+        call.normalised ? numbers.of_z : nullptr);
+  }
+  const std::int64_t number = static_cast<std::int64_t>(unit) * call.chunks + run;
+  state.store(call, (Backwards ? call.gradients.behind : call.states.before) + number * call.key_size * call.columns);
+  if (this_lane() % 4 != 0) return;
+  float* const whole = call.whole + number * call.key_size;
+  if (low < call.key_size) whole[low] = whole_low;
+  if (high < call.key_size) whole[high] = whole_high;
+}
+
+}  // namespace
+}  // namespace walk
+
+template <class T>
+void sum_channel_runs(const ScanCall& call, bool backwards, const Launch& launch) {
+  walk::with_channel_sizes(call, [&](auto key, auto value) {
+    constexpr int K = decltype(key)::value, V = decltype(value)::value;
+    constexpr std::size_t bytes = walk::ChannelSumsMemory<T, K, V>::bytes;
+    const auto start = [&](auto kernel) {
+      allow_shared(kernel, bytes);
+      run("scan sums of runs", kernel, {walk::grid_of(call), walk::Shares<K>::threads_of_block, bytes}, launch, call);
+    };
+    backwards ? start(walk::channel_sums_kernel<T, K, V, true>) : start(walk::channel_sums_kernel<T, K, V, false>);
+  });
+}
+
+template void sum_channel_runs<__nv_bfloat16>(const ScanCall&, bool, const Launch&);
+template void sum_channel_runs<__half>(const ScanCall&, bool, const Launch&);
+
+}  // namespace longstride::kernels::cuda::scanning
