@@ -15,7 +15,30 @@ from reference import Reference
 PROJECTION = 7  # philox.py's purposes
 
 
-def projection(layer, rows, size):
+def direction(layer, run, size, kind):
+    """The matrix whose rows are the directions of a run."""
+    def drawn(count):
+        return philox(0, 2**40 + run * count + numpy.arange(count), 0, PROJECTION << 24 | layer)
+
+    matrix = numpy.eye(size)
+    if kind == "hadamard":
+        hadamard = numpy.ones((1, 1))
+        while len(hadamard) < size:
+            hadamard = numpy.block([[hadamard, hadamard], [hadamard, -hadamard]])
+        for signs in drawn(3 * size)[:, 0].reshape(3, size):
+            matrix = matrix @ hadamard @ numpy.diag(numpy.where(signs >= 2**31, -1, 1)) / math.sqrt(size)
+    else:
+        for angle, first, second, _ in drawn(size * math.ceil(math.log(size))).tolist():
+            angle, a, b = 2 * math.pi * (angle + 0.5) / 2**32, first * size >> 32, second * (size - 1) >> 32
+            b += b >= a
+            rotation = numpy.eye(size)
+            rotation[a, a] = rotation[b, b] = math.cos(angle)
+            rotation[a, b], rotation[b, a] = math.sin(angle), -math.sin(angle)
+            matrix = matrix @ rotation
+    return matrix
+
+
+def projection(layer, rows, size, kind="gram_schmidt"):
     """Normal rows of seed 0; each run of `size` of them made orthogonal, with the lengths that they had."""
     words = philox(0, numpy.arange(rows * size), 0, PROJECTION << 24 | layer)
     uniform = (words + 0.5) / 2.0**32
@@ -24,8 +47,12 @@ def projection(layer, rows, size):
     for first in range(0, rows, size):
         run = w[first : first + size]
         lengths = numpy.linalg.norm(run, axis=1)
-        q, r = numpy.linalg.qr(run.T)  # columns with the signs of Gram-Schmidt's
-        w[first : first + size] = (q * numpy.sign(numpy.diag(r))).T * lengths[:, None]
+        if kind == "gram_schmidt":
+            q, r = numpy.linalg.qr(run.T)  # columns with the signs of Gram-Schmidt's
+            directions = (q * numpy.sign(numpy.diag(r))).T
+        else:
+            directions = direction(layer, first // size, size, kind)[: len(run)]
+        w[first : first + size] = directions * lengths[:, None]
     return torch.from_numpy(w)
 
 
@@ -40,8 +67,8 @@ class ScanReference(Reference):
         """The entry with the defaults that depend on others."""
         entry = self.entry(layer)
         features = entry.get("features", "none") != "none"
-        return {"form": "sum", "decay": "none", "beta": 1, "features": "none", "count": 256, "normalise": features,
-                "convolution": 0, "gate": not features, "norm": "none" if features else "rms", **entry}
+        return {"form": "sum", "decay": "none", "beta": 1, "features": "none", "count": 256, "orthogonal": "gram_schmidt",
+                "normalise": features, "convolution": 0, "gate": not features, "norm": "none" if features else "rms", **entry}
 
     def shapes(self):
         shapes, d, h = {}, self.width, self.heads
@@ -124,7 +151,7 @@ class ScanReference(Reference):
         d, kind = x.shape[-1], form["features"]
         rows = form["count"] // (2 if kind == "trigonometric" else 1)
         x = x * d**-0.25
-        products, half = x @ projection(layer, rows, d).to(x.dtype).T, (x**2).sum(-1, keepdim=True) / 2
+        products, half = x @ projection(layer, rows, d, form["orthogonal"]).to(x.dtype).T, (x**2).sum(-1, keepdim=True) / 2
         if kind == "relu":
             return products.clamp(min=0) + 0.001
         if kind == "softmax":
@@ -170,6 +197,8 @@ SCANS = {
     "scan_performer": scans({"features": "softmax", "count": 20}, rotary_base=100.0, query_key_norm=True),
     "scan_performer_trigonometric": scans({"features": "trigonometric", "count": 192}, query_key_norm=True),
     "scan_performer_relu": scans({"features": "relu", "count": 12, "gate": True, "norm": "rms"}, n=37),
+    "scan_performer_hadamard": scans({"features": "softmax", "count": 20, "orthogonal": "hadamard"}, query_key_norm=True),
+    "scan_performer_givens": scans({"features": "softmax", "count": 20, "orthogonal": "givens"}, width=24),
     "scan_performer_decay": scans({**GATED, "features": "softmax", "count": 20}, query_key_norm=True),
     "scan_sum": scans({"gate": False, "norm": "none"}, key_ratio=0.5),
     "scan_ssd": scans({**GATED, "convolution": 4, "norm": "none"}, n=28, width=32),

@@ -129,6 +129,10 @@ ScanSettings scan_of(const json& entry) {
                                    entry.value("features", "none"));
   s.beta = entry.value("beta", s.beta);
   s.count = entry.value("count", s.count);
+  s.orthogonal = named<kernels::Orthogonality>({{"gram_schmidt", kernels::Orthogonality::gram_schmidt},
+                                                {"hadamard", kernels::Orthogonality::hadamard},
+                                                {"givens", kernels::Orthogonality::givens}},
+                                               entry.value("orthogonal", "gram_schmidt"));
   s.convolution = entry.value("convolution", s.convolution);
   if (entry.contains("gate")) s.gate = entry.at("gate").get<bool>() ? Switch::on : Switch::off;
   if (entry.contains("norm")) s.norm = entry.at("norm") == "rms" ? ScanNorm::rms : ScanNorm::none;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "framework/mixers/mixer_config.h"
+#include "kernels/features/features.h"
 #include "kernels/scan/scan.h"
 
 namespace longstride {
@@ -23,8 +24,8 @@ struct ScanSettings {
   ScanDecay decay = ScanDecay::none;
   std::int64_t beta = 1;  // delta: the most that beta can be
   ScanFeatures features = ScanFeatures::none;
-  std::int64_t count = 256;              // features
-  bool orthogonal = true;                // rows of the projection, by Gram-Schmidt
+  std::int64_t count = 256;                                                  // features
+  kernels::Orthogonality orthogonal = kernels::Orthogonality::gram_schmidt;  // rows of the projection
   std::int64_t redraw = 0;               // new features at every step that it divides; 0: the same always
   Switch normalise = Switch::automatic;  // the quotient with the sum of the keys; automatic: with features
   std::int64_t convolution = 0;          // width; 0: none

@@ -64,6 +64,12 @@ class ScanChecks {
     } else if (s_.features == ScanFeatures::trigonometric && s_.count % 2 != 0) {
       refuse("count", "{} is {}, but trigonometric features are pairs of a cosine and a sine; choose an even number",
              s_.count);
+    } else if (const std::int64_t size = at_.form.block.key_size();
+               s_.orthogonal == kernels::Orthogonality::hadamard && (size & (size - 1)) != 0) {
+      refuse("orthogonal", "{} is hadamard, but keys of {} elements are no power of two; set gram_schmidt or givens",
+             size);
+    } else if (size == 1 && s_.orthogonal == kernels::Orthogonality::givens) {
+      refuse("orthogonal", "{} is givens, but keys of one element have no plane to rotate in; set gram_schmidt");
     }
     if (s_.stabiliser != Stabiliser::published) return;
     if (!s_.stabilised())
@@ -121,7 +127,11 @@ void ScanConfig::visit(SettingsVisitor& v) {
                                  {"trigonometric", ScanFeatures::trigonometric},
                                  {"relu", ScanFeatures::relu}});
   v.field("count", s.count, Need::optional, counts);
-  v.choice("orthogonal", s.orthogonal, Need::optional, Choices<bool>{{"none", false}, {"gram_schmidt", true}});
+  v.choice("orthogonal", s.orthogonal, Need::optional,
+           Choices<kernels::Orthogonality>{{"gram_schmidt", kernels::Orthogonality::gram_schmidt},
+                                           {"hadamard", kernels::Orthogonality::hadamard},
+                                           {"givens", kernels::Orthogonality::givens},
+                                           {"none", kernels::Orthogonality::none}});
   v.field("redraw", s.redraw, Need::optional, ranges::not_negative);
   v.choice("normalise", s.normalise, Need::optional, switches());
   v.choice("stabiliser", s.stabiliser, Need::optional,

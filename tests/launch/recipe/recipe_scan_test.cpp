@@ -39,7 +39,7 @@ const Edit edits[] = {
     {", features: softmax, count: 2048", "count is 2048, but must be a number of features from 1 to 1,024"},
     {", features: trigonometric, count: 33",
      "count is 33, but trigonometric features are pairs of a cosine and a sine; choose an even number"},
-    {", features: softmax, orthogonal: hadamard", "orthogonal is hadamard, but must be none or gram_schmidt"},
+    {", features: softmax, orthogonal: qr", "orthogonal is qr, but must be gram_schmidt or hadamard or givens or none"},
     {", features: softmax, redraw: -1", "redraw is -1, but must be 0 or a positive whole number"},
     {", count: 64", "count has no effect, because there are no features; remove it, or set features"},
     {", redraw: 64", "redraw has no effect, because there are no features; remove it, or set features"},
@@ -81,6 +81,15 @@ TEST(ScanSettingsTest, MustAgreeWithTheModelAndTheRanks) {
                 [] { parse_recipe(recipe_with(", features: relu, memory: state", ", rotary_base: 100"), "r.yaml"); }),
             "r.yaml:3: model.mixers.0.memory is state, but features of queries and keys that model.rotary_base rotates "
             "by their place in the window cannot continue; set model.rotary_base: 0");
+  for (const auto& [ratio, kind, error] :
+       {std::tuple{"0.75", "hadamard", "but keys of 6 elements are no power of two; set gram_schmidt or givens"},
+        {"0.125", "givens", "but keys of one element have no plane to rotate in; set gram_schmidt"}})
+    EXPECT_EQ(user_error_of([&] {
+                parse_recipe(recipe_with(fmt::format(", features: relu, orthogonal: {}", kind),
+                                         fmt::format(", key_ratio: {}", ratio)),
+                             "r.yaml");
+              }),
+              fmt::format("r.yaml:3: model.mixers.0.orthogonal is {}, {}", kind, error));
   EXPECT_EQ(user_error_of([] { parse_recipe(recipe_with("", "", "parallel: {sequence_ranks: 2}\n"), "r.yaml"); }),
             "r.yaml:5: parallel.sequence_ranks is 2, but model.mixers.0 reads whole sequences; set it to 1");
 }
@@ -111,7 +120,7 @@ TEST(ScanSettingsTest, DefaultsAreThoseOfTheNamedSystems) {
   EXPECT_EQ(performer.gate, Switch::off);
   EXPECT_EQ(performer.norm, ScanNorm::none);
   EXPECT_EQ(performer.count, 256);
-  EXPECT_TRUE(performer.orthogonal);
+  EXPECT_EQ(performer.orthogonal, kernels::Orthogonality::gram_schmidt);
   for (const char* keys :
        {", form: gated, decay: head", ", form: gated, decay: channel", ", form: delta, decay: head"}) {
     const ScanSettings gated = resolved(keys);
