@@ -13,6 +13,7 @@
 #include "framework/train/step/training_step.h"
 #include "tests/distributed/devices.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/scan_toys.h"
 #include "tests/support/toy_model.h"
 
 namespace longstride::testing {
@@ -264,6 +265,24 @@ TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
         expect_one_ranks_training(train, *alone_, config, exchanges_alike);
       }
   }
+}
+
+// Numbers of heads travel with them: decays, steps, features, taps of the convolution; a gated norm spans heads.
+TEST_F(TrainingOnRanks, DividedScansGiveTheLossesAndGradientsOfOneRank) {
+  test::ScanSettingsOf settings = test::divided_scans(world().size());
+  for (const auto& [name, scan] : settings)
+    for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
+      SCOPED_TRACE(::testing::Message() << name << ", recompute " << static_cast<int>(recompute));
+      DecoderConfig config = model_config();
+      config.layers = 2;
+      config.positions = Positions::none;
+      config.recompute = recompute;
+      config.attention_given = false;
+      config.mixers = {test::entry_of({test::scan_item(scan)})};
+      TrainConfig train = train_config();
+      train.parallel.sequence_ranks = world().size();
+      expect_one_ranks_training(train, *alone_, config, exchanges_alike);
+    }
 }
 
 // A tied table is exchanged once its gradient has come from both ends; the masks of a post-norm stream are the same.

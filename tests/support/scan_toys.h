@@ -61,6 +61,17 @@ inline ScanSettings remembering(ScanSettings s) {
   return s;
 }
 
+// One of each form, for ranks that divide sequences.
+using ScanSettingsOf = std::vector<std::pair<std::string, ScanSettings>>;
+inline ScanSettingsOf divided_scans(int ranks) {
+  ScanSettings decayed = performer();
+  decayed.form = kernels::ScanForm::gated, decayed.decay = ScanDecay::head;
+  return {{"performer", decayed},
+          {"mamba2", mamba2(ranks)},
+          {"gla", gated_scan(ScanDecay::channel, 2)},
+          {"delta", delta_scan()}};
+}
+
 inline std::vector<NamedConfig<ScanToy>> scan_toys() {
   const DecoderConfig plain = toy_config();
   DecoderConfig rotated = toy_config();

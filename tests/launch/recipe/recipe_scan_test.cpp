@@ -57,6 +57,17 @@ const Edit edits[] = {
     {", convolution: 5", "convolution is 5, but must be 0, for none, or 2 to 4"},
     {", convolution: 1", "convolution is 1, which reads no other position; set 0, for none, or 2 to 4"},
     {", norm: layer", "norm is layer, but must be automatic or none or rms"},
+    {", convolution_bias: true", "convolution_bias is true, but there is no convolution; remove it, or set one"},
+    {", form: delta, decay: head, time_step: true",
+     "time_step is true, but only form gated with decay: head and without features has a step; remove it"},
+    {", features: relu, skip: true",
+     "skip is true, but values that pass by the quotient of features are no part of it; remove it"},
+    {", norm: gated_rms, gate: false", "norm is gated_rms, but there is no gate; set gate: true, or norm: rms"},
+    {", norm: gated_rms, key_heads: 1, value_size: 1000",
+     "norm is gated_rms over 2000 elements, but must be over at most 1024; set more key_heads, or norm: rms"},
+    {", key_heads: 3", "key_heads is 3, but must divide the number of heads, 2"},
+    {", features: relu, key_heads: 1", "key_heads is 1, but with features every head has keys of its own; remove it"},
+    {", key_size: 512", "key_size is 512, but must be 0, for the model's, or at most 256"},
     {", memory: rows", "memory is rows, but must be none or state"},
 };
 
@@ -90,8 +101,15 @@ TEST(ScanSettingsTest, MustAgreeWithTheModelAndTheRanks) {
                              "r.yaml");
               }),
               fmt::format("r.yaml:3: model.mixers.0.orthogonal is {}, {}", kind, error));
-  EXPECT_EQ(user_error_of([] { parse_recipe(recipe_with("", "", "parallel: {sequence_ranks: 2}\n"), "r.yaml"); }),
-            "r.yaml:5: parallel.sequence_ranks is 2, but model.mixers.0 reads whole sequences; set it to 1");
+  const auto divided = [](const std::string& keys) {
+    return user_error_of(
+        [&] { parse_recipe(recipe_with(keys, "", "parallel: {sequence_ranks: 2}\n"), "r.yaml", {"model.layers=3"}); });
+  };
+  const std::string start = "r.yaml:5: parallel.sequence_ranks is 2, but ";
+  EXPECT_EQ(divided(", memory: state"), start + "model.mixers.0.memory is state, which needs whole rows; set it to 1");
+  EXPECT_EQ(divided(", key_heads: 1"), start + "must divide model.mixers.0.key_heads, 1");
+  EXPECT_EQ(divided("}, [{kind: scan, heads: 1}, {kind: attention, parts: [dense], heads: 1}], {kind: scan"),
+            start + "must divide model.mixers.1.0.heads, 1");
 }
 
 TEST(ScanSettingsTest, WhatAttentionDoesToQueriesAndKeysNeedsFeaturesOrAttention) {
