@@ -15,10 +15,10 @@ from reference import Reference
 PROJECTION = 7  # philox.py's purposes
 
 
-def direction(layer, run, size, kind):
+def direction(layer, run, size, kind, redraw):
     """The matrix whose rows are the directions of a run."""
     def drawn(count):
-        return philox(0, 2**40 + run * count + numpy.arange(count), 0, PROJECTION << 24 | layer)
+        return philox(0, 2**40 + run * count + numpy.arange(count), redraw, PROJECTION << 24 | layer)
 
     matrix = numpy.eye(size)
     if kind == "hadamard":
@@ -38,20 +38,20 @@ def direction(layer, run, size, kind):
     return matrix
 
 
-def projection(layer, rows, size, kind="gram_schmidt"):
-    """Normal rows of seed 0; each run of `size` of them made orthogonal, with the lengths that they had."""
-    words = philox(0, numpy.arange(rows * size), 0, PROJECTION << 24 | layer)
+def projection(layer, rows, size, kind="gram_schmidt", redraw=0):
+    """Normal rows of seed 0; each run of `size` of them made orthogonal, with the lengths that they had. kind: or none."""
+    words = philox(0, numpy.arange(rows * size), redraw, PROJECTION << 24 | layer)
     uniform = (words + 0.5) / 2.0**32
     drawn = numpy.sqrt(-2 * numpy.log(uniform[:, 0])) * numpy.cos(2 * math.pi * uniform[:, 1])
     w = drawn.reshape(rows, size)
-    for first in range(0, rows, size):
+    for first in range(0, 0 if kind == "none" else rows, size):
         run = w[first : first + size]
         lengths = numpy.linalg.norm(run, axis=1)
         if kind == "gram_schmidt":
             q, r = numpy.linalg.qr(run.T)  # columns with the signs of Gram-Schmidt's
             directions = (q * numpy.sign(numpy.diag(r))).T
         else:
-            directions = direction(layer, first // size, size, kind)[: len(run)]
+            directions = direction(layer, first // size, size, kind, redraw)[: len(run)]
         w[first : first + size] = directions * lengths[:, None]
     return torch.from_numpy(w)
 
