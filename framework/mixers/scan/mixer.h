@@ -76,6 +76,7 @@ class ScanMixer final : public Mixer {
   // In decoding.cpp. A head keeps its state, whatever the number of positions.
   std::unique_ptr<BranchCache> make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                           std::int64_t positions) const override;
+  bool decodes_several() const override { return true; }
   void begin_position(Context& ctx, BranchCache* cache, std::int64_t position) const override;
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
               std::int64_t position) const override;
