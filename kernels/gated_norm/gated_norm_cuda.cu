@@ -43,7 +43,7 @@ struct NormGradients {
   const float* gain;
   const T* gate;
   T *dx, *dgate;
-  std::int64_t rows;  // of one set of gains
+  std::int64_t rows;  // those of one set of gains
   int size, sets;
   bool gate_first;
 };

@@ -267,20 +267,13 @@ TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
   }
 }
 
-// Numbers of heads travel with them: decays, steps, features, taps of the convolution; a gated norm spans heads.
 TEST_F(TrainingOnRanks, DividedScansGiveTheLossesAndGradientsOfOneRank) {
-  test::ScanSettingsOf settings = test::divided_scans(world().size());
-  for (const auto& [name, scan] : settings)
+  TrainConfig train = train_config();
+  train.parallel.sequence_ranks = world().size();
+  for (auto& [name, config] : test::divided_scans(model_config(), world().size()))
     for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
-      SCOPED_TRACE(::testing::Message() << name << ", recompute " << static_cast<int>(recompute));
-      DecoderConfig config = model_config();
-      config.layers = 2;
-      config.positions = Positions::none;
+      SCOPED_TRACE(name);
       config.recompute = recompute;
-      config.attention_given = false;
-      config.mixers = {test::entry_of({test::scan_item(scan)})};
-      TrainConfig train = train_config();
-      train.parallel.sequence_ranks = world().size();
       expect_one_ranks_training(train, *alone_, config, exchanges_alike);
     }
 }

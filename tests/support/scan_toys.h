@@ -61,15 +61,22 @@ inline ScanSettings remembering(ScanSettings s) {
   return s;
 }
 
-// One of each form, for ranks that divide sequences.
-using ScanSettingsOf = std::vector<std::pair<std::string, ScanSettings>>;
-inline ScanSettingsOf divided_scans(int ranks) {
+// One of each form, for ranks that divide sequences: two layers of a model otherwise like `form`.
+inline std::vector<std::pair<std::string, DecoderConfig>> divided_scans(const DecoderConfig& form, int ranks) {
   ScanSettings decayed = performer();
   decayed.form = kernels::ScanForm::gated, decayed.decay = ScanDecay::head;
-  return {{"performer", decayed},
-          {"mamba2", mamba2(ranks)},
-          {"gla", gated_scan(ScanDecay::channel, 2)},
-          {"delta", delta_scan()}};
+  std::vector<std::pair<std::string, DecoderConfig>> out;
+  for (const auto& [name, scan] : {std::pair{"performer", decayed},
+                                   {"mamba2", mamba2(ranks)},
+                                   {"gla", gated_scan(ScanDecay::channel, 2)},
+                                   {"delta", delta_scan()}}) {
+    DecoderConfig& config = out.emplace_back(name, form).second;
+    config.layers = 2;
+    config.positions = Positions::none;
+    config.attention_given = false;
+    config.mixers = {entry_of({scan_item(scan)})};
+  }
+  return out;
 }
 
 inline std::vector<NamedConfig<ScanToy>> scan_toys() {

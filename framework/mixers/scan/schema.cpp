@@ -54,7 +54,7 @@ class ScanChecks {
       refuse("decay", "{} is channel, but features are no channels of the keys; set head, or features: none");
   }
 
-  // What is put around a state.
+  // Keys of the parts around a state.
   void around() {
     if (s_.convolution == 1)
       refuse("convolution", "{} is 1, which reads no other position; set 0, for none, or 2 to 4");

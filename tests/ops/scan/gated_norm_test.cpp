@@ -41,7 +41,7 @@ class GatedNormTest : public OpTest {
     T input(std::int64_t i) const {
       return static_cast<T>(x.at(i)) * (gate_first ? silu<T>(i) : T(1));
     }
-    // What multiplies it after that, but for the gain.
+    // The factor behind it, but for the gain.
     template <class T>
     T factor(std::int64_t i) const {
       return gate_first ? T(1) : silu<T>(i);
