@@ -125,7 +125,7 @@ class ScanMixer final : public Mixer {
 
   void forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape, Tape* kept_on,
                     Scanned known) const;
-  // Sizes from which the kernels of the scan are chosen.
+  // Sizes from which the kernels of the scan are chosen; units: sequences times heads.
   kernels::ScanProblem problem(Dtype compute, std::int64_t units, std::int64_t seq) const;
   Projected project(Context& ctx, const Tensor& normed, Scratch& scratch, Tape* tape) const;
   // Rows of the projection of features, drawn; absent without features.
