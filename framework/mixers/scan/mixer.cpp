@@ -176,8 +176,12 @@ void ScanMixer::scan(Context& ctx, const Operands& in, const Scanned& out, Pace 
                                   .first_state = in.states.sums,
                                   .last_state = in.states.next_sums,
                                   .chunk_states = out.chunk_states});
-  if (added_.skip != nullptr)
-    ops::run(ctx, kernels::ScaleHeadsArgs{slice_of(in.mixed, 2), own_part(ctx, added_.skip->master), o, o});
+}
+
+void ScanMixer::add_skip(Context& ctx, const Operands& in, const Tensor& o) const {
+  if (added_.skip == nullptr) return;
+  const Tensor by_head = o.split_last(in.v.size(2), config_.value_size);
+  ops::run(ctx, kernels::ScaleHeadsArgs{slice_of(in.mixed, 2), own_part(ctx, added_.skip->master), by_head, by_head});
 }
 
 ScanMixer::ScanGradients ScanMixer::gradient_tensors(const Operands& read, const Tensor& dmixed,
@@ -244,7 +248,9 @@ void ScanMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOut
   if (!known.o.given()) {
     known = tensors(ctx, in.qkv.size(0), in.qkv.size(1), scratch, kept_on, kept_on != nullptr);
     Scratch inner(ctx);
-    scan(ctx, operands(ctx, in, drawn, states_of(ctx), Pace::training, 0, inner), known, Pace::training);
+    const Operands read = operands(ctx, in, drawn, states_of(ctx), Pace::training, 0, inner);
+    scan(ctx, read, known, Pace::training);
+    add_skip(ctx, read, known.o);
   }
   const Tensor o = positions_like(ctx, known.o, scratch, tape);
   heads_to_positions(ctx, known.o, {values()}, o);

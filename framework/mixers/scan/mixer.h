@@ -158,6 +158,7 @@ class ScanMixer final : public Mixer {
                             const Tensor& dnormed) const;
   Scanned tensors(Context& ctx, std::int64_t batch, std::int64_t seq, Scratch& scratch, Tape* tape, bool kept) const;
   void scan(Context& ctx, const Operands& in, const Scanned& out, Pace pace) const;
+  void add_skip(Context& ctx, const Operands& in, const Tensor& o) const;
   Tensor finish(Context& ctx, const Tensor& o, const Tensor& gate, Scratch& scratch) const;
   // d_o is the gradient of what finish returned, and becomes that of o.
   void finish_back(Context& ctx, const Tensor& o, const Tensor& gate, const Tensor& d_o, const Tensor& dgate) const;
