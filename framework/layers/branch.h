@@ -73,8 +73,9 @@ class Branch {
   // matrices declared later are final.
   virtual const Parameter& gradients_final_from() const = 0;
 
-  // Generation of `batch` sequences of at most `positions`, one position at a time and in order: normed and out are
-  // (batch, 1, width). A branch that treats each position independently needs no cache.
+  // Generation of `batch` sequences of at most `positions`, in order and one position at a time, or several where all
+  // mixers take them: normed and out are (batch, 1 or more, width). A branch that treats each position independently
+  // needs no cache.
   virtual std::unique_ptr<BranchCache> make_cache(Context& /*ctx*/, Scratch& /*memory*/, std::int64_t /*batch*/,
                                                   std::int64_t /*positions*/) const {
     return nullptr;

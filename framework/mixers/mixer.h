@@ -89,6 +89,8 @@ class Mixer : public Branch {
   virtual bool remembers_without_end() const { return false; }
   virtual HeadSpans spans() const { return {}; }
 
+  // True if decode() takes (batch, n, width), n positions of one segment.
+  virtual bool decodes_several() const { return false; }
   // Precedes decode() at some positions alone, and so is not part of a graph that serves every position.
   virtual void begin_position(Context& /*ctx*/, BranchCache* /*cache*/, std::int64_t /*position*/) const {}
   // Adds the losses of its parameters, and their gradients, to Context::auxiliary.

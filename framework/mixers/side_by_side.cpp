@@ -93,6 +93,10 @@ void SideBySide::decode(Context& ctx, const Tensor& normed, const Tensor& out, B
   }
 }
 
+bool SideBySide::decodes_several() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->decodes_several(); });
+}
+
 void SideBySide::begin_position(Context& ctx, BranchCache* cache, std::int64_t position) const {
   for (std::size_t i = 0; i < parts_.size(); ++i)
     parts_[i]->begin_position(ctx, SideBySideCache::of(cache, i), position);

@@ -25,6 +25,7 @@ class SideBySide final : public Mixer {
                                           std::int64_t positions) const override;
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
               std::int64_t position) const override;
+  bool decodes_several() const override;
   void begin_position(Context& ctx, BranchCache* cache, std::int64_t position) const override;
 
   std::int64_t heads() const override;

@@ -1,6 +1,7 @@
-// A projection, drawn in double: its numbers, then each run of d rows made orthogonal by one warp.
+// A projection, drawn in double: its numbers, then each run of d rows made orthogonal by one warp, or each row given
+// its direction by one thread.
 #include "kernels/base/cuda_launch.cuh"
-#include "kernels/base/philox.h"
+#include "kernels/features/directions.h"
 #include "kernels/features/features.h"
 #include "kernels/gpu/lane.cuh"
 
@@ -18,13 +19,16 @@ struct DrawCall {
   std::uint32_t redraw, domain;
   const std::int64_t* step;  // null: redraw is given
   std::int64_t every;
+
+  __device__ std::uint32_t redrawn() const {
+    return step != nullptr ? static_cast<std::uint32_t>(*step / every) : redraw;
+  }
 };
 
 __global__ __launch_bounds__(threads) void draw_kernel(const DrawCall call) {
   const std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * threads + this_thread();
   if (e >= call.count) return;
-  const auto redraw = call.step != nullptr ? static_cast<std::uint32_t>(*call.step / call.every) : call.redraw;
-  call.drawn[e] = normal_of(philox(call.seed, static_cast<std::uint64_t>(e), redraw, call.domain));
+  call.drawn[e] = normal_of(philox(call.seed, static_cast<std::uint64_t>(e), call.redrawn(), call.domain));
 }
 
 __device__ double dot_of(const double* a, const double* b, int d) {
@@ -51,6 +55,22 @@ __global__ void orthogonal_kernel(const DrawCall call) {
   }
 }
 
+template <bool hadamard>
+__global__ __launch_bounds__(warp_threads) void direct_kernel(const DrawCall call) {
+  const int row = static_cast<int>(blockIdx.x) * warp_threads + this_thread(), m = call.m, d = call.d;
+  if (row >= m) return;
+  const auto run = static_cast<std::uint64_t>(blockIdx.y) * static_cast<std::uint64_t>((m + d - 1) / d) +
+                   static_cast<std::uint64_t>(row / d);
+  const DirectionDraws draws{call.seed, first_direction + run * (hadamard ? hadamard_draws(d) : givens_draws(d)),
+                             call.redrawn(), call.domain};
+  double* const x = call.drawn + (static_cast<std::int64_t>(blockIdx.y) * m + row) * d;
+  double squares = 0;
+  for (int e = 0; e < d; ++e) squares += x[e] * x[e];
+  hadamard ? hadamard_row(x, row % d, d, draws) : givens_row(x, row % d, d, draws);
+  const double length = sqrt(squares);
+  for (int e = 0; e < d; ++e) x[e] *= length;
+}
+
 __global__ __launch_bounds__(threads) void round_kernel(const DrawCall call) {
   const std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * threads + this_thread();
   if (e < call.count) call.projection[e] = static_cast<float>(call.drawn[e]);
@@ -72,10 +92,16 @@ void draw_projection(const DrawProjectionArgs& args, const Launch& launch) {
                       args.every};
   const Grid each{dim3(static_cast<unsigned>((call.count + threads - 1) / threads)), threads};
   run("draw projection", draw_kernel, each, launch, call);
-  if (args.orthogonal)
-    run("draw projection", orthogonal_kernel,
-        {dim3(static_cast<unsigned>((m + d - 1) / d), static_cast<unsigned>(args.projection.size(0))), warp_threads},
-        launch, call);
+  const auto grid_of = [&](int rows_of_block) {
+    const auto blocks = static_cast<unsigned>((m + rows_of_block - 1) / rows_of_block);
+    return Grid{dim3(blocks, static_cast<unsigned>(args.projection.size(0))), warp_threads};
+  };
+  if (args.orthogonal == Orthogonality::gram_schmidt)
+    run("draw projection", orthogonal_kernel, grid_of(d), launch, call);
+  else if (args.orthogonal == Orthogonality::hadamard)
+    run("draw projection", direct_kernel<true>, grid_of(warp_threads), launch, call);
+  else if (args.orthogonal == Orthogonality::givens)
+    run("draw projection", direct_kernel<false>, grid_of(warp_threads), launch, call);
   run("draw projection", round_kernel, each, launch, call);
 }
 

@@ -50,6 +50,10 @@ void DrawProjectionArgs::check(Device device) const {
   LONGSTRIDE_CHECK(projection.rank() == 3, "a projection is {}, but must be (heads or 1, rows, size)",
                    projection.shape().text());
   check_contiguous(projection, "a projection");
+  const std::int64_t d = projection.size(2);
+  LONGSTRIDE_CHECK(orthogonal != Orthogonality::hadamard || (d & (d - 1)) == 0,
+                   "a projection by Hadamard's matrix has rows of {}, which is no power of two", d);
+  LONGSTRIDE_CHECK(orthogonal != Orthogonality::givens || d > 1, "a row of one element has no plane to rotate in");
 }
 
 Tensor FeaturesArgs::scratch_on(Device device) const {

@@ -60,14 +60,21 @@ struct FeaturesBackwardArgs {
 };
 LONGSTRIDE_OP(features_backward, FeaturesBackwardArgs)
 
+// How each run of d rows of a projection is made orthogonal; the last may be the first rows of one. Rows keep the
+// lengths that they were drawn with.
+//   gram_schmidt  a row alone has the distribution of a drawn one, so estimates of the kernel have no bias
+//   hadamard      rows of H D_1 H D_2 H D_3 / d^(3/2), D_i with random signs; d must be a power of two
+//   givens        rows of a product of d ceil(ln d) rotations in random planes by random angles
+// The last two are cheaper for large d, and their bias vanishes with it (Choromanski et al. 2021, appendix B.2).
+enum class Orthogonality : std::uint8_t { none, gram_schmidt, hadamard, givens };
+
 // The rows of a projection: normal numbers, element (head, i, j) from Philox with the key `seed`, the element's index,
-// step `redraw` and the layer. Orthogonal: each run of d rows is made orthogonal by Gram-Schmidt, in double, and keeps
-// the lengths of its rows, so that a row alone has the same distribution.
+// step `redraw` and the layer, made orthogonal in double (directions.h says what that draws).
 struct DrawProjectionArgs {
   Tensor projection;  // (heads or 1, m, d) contiguous, f32, or on the CPU f64, written
   std::uint64_t seed = 1;
   std::uint32_t redraw = 0, layer = 0;
-  bool orthogonal = true;
+  Orthogonality orthogonal = Orthogonality::gram_schmidt;
   const std::int64_t* step = nullptr;  // on the device: if given, `redraw` is *step / every
   std::int64_t every = 1;
   Tensor scratch = {};

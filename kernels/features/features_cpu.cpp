@@ -7,6 +7,7 @@
 #include "kernels/attention/cpu/tiles.h"
 #include "kernels/base/fast_math.h"
 #include "kernels/base/philox.h"
+#include "kernels/features/directions.h"
 #include "kernels/gemm/blas.h"
 
 namespace longstride::kernels::cpu {
@@ -143,6 +144,21 @@ void orthogonalise(double* rows, std::int64_t count, std::int64_t d) {
     for (std::int64_t e = 0; e < d; ++e) rows[i * d + e] *= lengths[static_cast<std::size_t>(i)];
 }
 
+// Rows of a run get directions from a product of matrices, and keep their lengths.
+void direct(const DrawProjectionArgs& args, double* rows, std::int64_t run, std::int64_t count, std::uint32_t redraw) {
+  const auto d = static_cast<int>(args.projection.size(2));
+  const bool hadamard = args.orthogonal == Orthogonality::hadamard;
+  const std::uint64_t of_run = hadamard ? hadamard_draws(d) : givens_draws(d);
+  const DirectionDraws draws{args.seed, first_direction + static_cast<std::uint64_t>(run) * of_run, redraw,
+                             domain_of(Purpose::projection, args.layer)};
+  for (int i = 0; i < count; ++i) {
+    double* const x = rows + i * d;
+    const double length = std::sqrt(dot(x, x, d));
+    hadamard ? hadamard_row(x, i, d, draws) : givens_row(x, i, d, draws);
+    for (int e = 0; e < d; ++e) x[e] *= length;
+  }
+}
+
 }  // namespace
 
 void features(const FeaturesArgs& args, const Launch&) {
@@ -173,10 +189,17 @@ void draw_projection(const DrawProjectionArgs& args, const Launch&) {
 #pragma omp parallel for if (count > 4096)
   for (std::int64_t e = 0; e < count; ++e)
     drawn[e] = normal_of(philox(args.seed, static_cast<std::uint64_t>(e), redraw, domain));
+  const std::int64_t runs = (m + d - 1) / d;
 #pragma omp parallel for collapse(2) if (count > 4096)
   for (std::int64_t h = 0; h < args.projection.size(0); ++h)
-    for (std::int64_t first = 0; first < m; first += d)
-      if (args.orthogonal) orthogonalise(drawn + (h * m + first) * d, std::min(d, m - first), d);
+    for (std::int64_t run = 0; run < runs; ++run) {
+      double* const rows = drawn + (h * m + run * d) * d;
+      const std::int64_t in_run = std::min(d, m - run * d);
+      if (args.orthogonal == Orthogonality::gram_schmidt)
+        orthogonalise(rows, in_run, d);
+      else if (args.orthogonal != Orthogonality::none)
+        direct(args, rows, h * runs + run, in_run, redraw);
+    }
   with_float_type(args.projection.dtype(),
                   [&](auto zero) { std::copy_n(drawn, count, args.projection.as<decltype(zero)>()); });
 }

@@ -1,6 +1,7 @@
 // The numbers that steer a scan (kernels/scan), per position and column (head, or channel of the keys), from products
 // x:
 //   softplus     y = -exp(rate) softplus(x + bias)   log a of SSD and of the gated delta rule (Dao and Gu 2024)
+//   step         y = softplus(x + bias)              by which values count in SSD, and in its log a
 //   log_sigmoid  y = factor log sigmoid(x + bias)    log a of gated linear attention, factor 1/16 (Yang et al. 2024)
 //   sigmoid      y = factor sigmoid(x)               b of the delta rule, factor 1, or 2 for negative eigenvalues
 // The backward pass overwrites dx; drate and dbias accumulate, in an order that does not depend on the threads.
@@ -10,7 +11,7 @@
 
 namespace longstride::kernels {
 
-enum class ScanGate : std::uint8_t { softplus, log_sigmoid, sigmoid };
+enum class ScanGate : std::uint8_t { softplus, step, log_sigmoid, sigmoid };
 
 struct ScanGatesArgs {
   ScanGate gate;

@@ -61,6 +61,8 @@ void backward_row(const ScanGatesBackwardArgs& args, std::int64_t row, T* rates,
       const T scale = -exp_of(rate[j]);
       dx[j] = dy[j] * scale * sigmoid_of(z);
       rates[j] += dy[j] * scale * softplus(z);
+    } else if (args.gate == ScanGate::step) {
+      dx[j] = dy[j] * sigmoid_of(z);
     } else {
       dx[j] = dy[j] * factor * sigmoid_of(-z);
     }
@@ -82,6 +84,8 @@ void scan_gates(const ScanGatesArgs& args, const Launch&) {
       const std::int64_t j = i % columns;
       if (args.gate == ScanGate::softplus)
         y[i] = -exp_of(rate[j]) * softplus(x[i] + bias[j]);
+      else if (args.gate == ScanGate::step)
+        y[i] = softplus(x[i] + bias[j]);
       else
         y[i] = args.gate == ScanGate::sigmoid ? factor * sigmoid_of(x[i]) : -factor * softplus(-x[i] - bias[j]);
     }

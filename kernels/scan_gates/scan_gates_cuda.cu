@@ -20,6 +20,8 @@ __global__ void __launch_bounds__(threads)
   const float value = to_float(x[i]);
   if (gate == ScanGate::softplus)
     y[i] = -expf(rate[j]) * softplus(value + bias[j]);
+  else if (gate == ScanGate::step)
+    y[i] = softplus(value + bias[j]);
   else
     y[i] = gate == ScanGate::sigmoid ? factor * sigmoid(value) : -factor * softplus(-value - bias[j]);
 }
@@ -45,11 +47,12 @@ __global__ void __launch_bounds__(threads)
                      end = min(begin + chunk_rows, rows);
   float of_rate = 0, of_bias = 0;
   if (j < columns) {
-    const float shift = bias[j], scale = gate == ScanGate::softplus ? -expf(rate[j]) : factor;
+    const bool falls = gate == ScanGate::log_sigmoid;
+    const float shift = bias[j], scale = falls ? factor : gate == ScanGate::softplus ? -expf(rate[j]) : 1.0f;
     for (std::int64_t row = begin + warp; row < end; row += warps) {
       const std::int64_t i = row * columns + j;
       const float z = to_float(x[i]) + shift, above = dy[i] * scale;
-      const float d = above * sigmoid(gate == ScanGate::softplus ? z : -z);
+      const float d = above * sigmoid(falls ? -z : z);
       dx[i] = from_float<T>(d);
       of_bias += d;
       if (gate == ScanGate::softplus) of_rate += above * softplus(z);

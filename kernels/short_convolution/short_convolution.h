@@ -1,5 +1,5 @@
 // A causal convolution of every channel by itself over a few positions, and SiLU behind it (Dao and Gu 2024):
-//   y_t = silu(p_t), p_t = sum over j < width of weight_(width - 1 - j) x_(t - j)
+//   y_t = silu(p_t), p_t = bias + sum over j < width of weight_(width - 1 - j) x_(t - j)
 // Rows before the first are those of `before`, or 0. What is of another document counts as 0.
 #pragma once
 #include "kernels/base/op.h"
@@ -17,6 +17,7 @@ struct ShortConvolutionArgs {
   // those of other documents than the last are 0; one tensor if n = 1.
   Tensor before = {}, after = {};
   Tensor begin = {};  // (batch, 1, n) i32, as group_bounds gives; a row's first document continues `before`
+  Tensor bias = {};   // (channels) exact; none: 0
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::other, bytes_of(x, y), 2 * static_cast<double>(x.count() * weight.size(1))}; }
@@ -29,6 +30,7 @@ struct ShortConvolutionBackwardArgs {
   Tensor dx;       // like x, written; not dy
   Tensor dweight;  // like weight, added to
   Tensor before = {}, begin = {};
+  Tensor bias = {}, dbias = {};  // dbias: like bias, added to
   Tensor scratch = {};
 
   void check(Device device) const;
@@ -36,7 +38,8 @@ struct ShortConvolutionBackwardArgs {
     return {WorkKind::other, bytes_of(dy, x, dx), 6 * static_cast<double>(x.count() * weight.size(1))};
   }
   Tensor scratch_on(Device device) const {
-    return {nullptr, weight.dtype(), {row_chunks(device, x.size(0) * x.size(1)).chunks, weight.count()}};
+    const std::int64_t sums = weight.count() + (bias.given() ? bias.count() : 0);
+    return {nullptr, weight.dtype(), {row_chunks(device, x.size(0) * x.size(1)).chunks, sums}};
   }
 };
 LONGSTRIDE_OP(short_convolution_backward, ShortConvolutionBackwardArgs)

@@ -21,6 +21,7 @@ void check_convolution(Device device, const Args& args) {
       "a convolution's weight is {} for x {}, but must be (channels, 2 to {})", weight.shape().text(), x.shape().text(),
       widest_convolution);
   check_vector(weight, weight.count(), exact_type(device, x.dtype()), "a convolution's weight");
+  if (args.bias.given()) check_vector(args.bias, x.size(2), weight.dtype(), "a convolution's bias");
   const std::int64_t rows = x.size(0) * (weight.size(1) - 1) * x.size(2);
   if (args.before.given()) check_vector(args.before, rows, x.dtype(), "the rows before a convolution");
   if (args.begin.given()) check_vector(args.begin, x.size(0) * x.size(1), Dtype::i32, "a convolution's begin");
@@ -42,6 +43,8 @@ void ShortConvolutionBackwardArgs::check(Device device) const {
   check_vector(dy, x.count(), x.dtype(), "a convolution's dy");
   check_vector(dx, x.count(), x.dtype(), "a convolution's dx");
   check_vector(dweight, weight.count(), weight.dtype(), "a convolution's dweight");
+  LONGSTRIDE_CHECK(dbias.given() == bias.given(), "a convolution's dbias is given without bias, or lacks");
+  if (bias.given()) check_vector(dbias, bias.count(), bias.dtype(), "a convolution's dbias");
 }
 
 namespace cpu {
@@ -51,11 +54,16 @@ namespace {
 template <class T>
 struct ConvolvedRows {
   const T *x, *before;  // one sequence's; before: null if there are none
+  const T *weight, *bias;
   const std::int32_t* begin;
   std::int64_t channels, width;
 
   template <class Args>
-  ConvolvedRows(const Args& args, std::int64_t s) : channels(args.x.size(2)), width(args.weight.size(1)) {
+  ConvolvedRows(const Args& args, std::int64_t s)
+      : weight(args.weight.template as<const T>()),
+        bias(args.bias.template as<const T>()),
+        channels(args.x.size(2)),
+        width(args.weight.size(1)) {
     const std::int64_t n = args.x.size(1);
     x = args.x.template as<const T>() + s * n * channels;
     before = args.before.given() ? args.before.template as<const T>() + s * (width - 1) * channels : nullptr;
@@ -67,8 +75,8 @@ struct ConvolvedRows {
     if (p >= 0) return p >= first ? x + p * channels : nullptr;
     return first == 0 && before != nullptr ? before + (p + width - 1) * channels : nullptr;
   }
-  void sum(std::int64_t t, const T* weight, T* out) const {
-    std::fill_n(out, channels, T(0));
+  void sum(std::int64_t t, T* out) const {
+    bias != nullptr ? std::copy_n(bias, channels, out) : std::fill_n(out, channels, T(0));
     for (std::int64_t j = 0; j < width; ++j)
       if (const T* row = seen(t - j, t); row != nullptr)
         for (std::int64_t c = 0; c < channels; ++c) out[c] += weight[c * width + width - 1 - j] * row[c];
@@ -99,24 +107,25 @@ class SumGradients {
       : rows_(args, s),
         n_(args.x.size(1)),
         dy_(args.dy.as<const T>() + s * n_ * rows_.channels),
-        weight_(args.weight.as<const T>()),
         ring_(static_cast<std::size_t>(rows_.width * rows_.channels)) {}
 
   void compute(std::int64_t t) {
     if (t >= n_) return;
     T* p = at(t);
-    rows_.sum(t, weight_, p);
+    rows_.sum(t, p);
     for (std::int64_t c = 0; c < rows_.channels; ++c) {
       const T sigmoid = sigmoid_of(p[c]);
       p[c] = dy_[t * rows_.channels + c] * sigmoid * (1 + p[c] * (1 - sigmoid));
     }
   }
-  void add_row(std::int64_t t, T* dx, T* dweight) {
+  // dbias: null if there is none.
+  void add_row(std::int64_t t, T* dx, T* dweight, T* dbias) {
     const std::int64_t width = rows_.width, channels = rows_.channels;
     std::fill_n(dx, channels, T(0));
+    for (std::int64_t c = 0; dbias != nullptr && c < channels; ++c) dbias[c] += at(t)[c];
     for (std::int64_t j = 0; j < width; ++j) {
       if (t + j < n_ && rows_.seen(t, t + j) != nullptr)
-        for (std::int64_t c = 0; c < channels; ++c) dx[c] += weight_[c * width + width - 1 - j] * at(t + j)[c];
+        for (std::int64_t c = 0; c < channels; ++c) dx[c] += rows_.weight[c * width + width - 1 - j] * at(t + j)[c];
       if (const T* row = rows_.seen(t - j, t); row != nullptr)
         for (std::int64_t c = 0; c < channels; ++c) dweight[c * width + width - 1 - j] += at(t)[c] * row[c];
     }
@@ -127,34 +136,37 @@ class SumGradients {
 
   ConvolvedRows<T> rows_;
   std::int64_t n_;
-  const T *dy_, *weight_;
+  const T* dy_;
   std::vector<T> ring_;
 };
 
 template <class T>
 void backward(const ShortConvolutionBackwardArgs& args) {
   const std::int64_t n = args.x.size(1), rows = args.x.size(0) * n, channels = args.x.size(2),
-                     width = args.weight.size(1), weights = args.weight.count();
+                     width = args.weight.size(1), weights = args.weight.count(),
+                     sums = weights + (args.bias.given() ? channels : 0);
   T* partials = args.scratch.as<T>();
   const RowChunks split = row_chunks(rows);
 #pragma omp parallel if (args.x.count() > 16384)
   {
 #pragma omp for schedule(static) nowait
     for (std::int64_t chunk = 0; chunk < split.chunks; ++chunk) {
-      T* const dweight = partials + chunk * weights;
-      std::fill_n(dweight, weights, T(0));
+      T* const dweight = partials + chunk * sums;
+      T* const dbias = args.bias.given() ? dweight + weights : nullptr;
+      std::fill_n(dweight, sums, T(0));
       std::int64_t row = chunk * split.rows;
       const std::int64_t end = std::min(rows, row + split.rows);
       while (row < end) {
-        SumGradients<T> sums(args, row / n);
-        for (std::int64_t j = 0; j < width - 1; ++j) sums.compute(row % n + j);
+        SumGradients<T> gradients(args, row / n);
+        for (std::int64_t j = 0; j < width - 1; ++j) gradients.compute(row % n + j);
         for (const std::int64_t last = std::min(end, (row / n + 1) * n); row < last; ++row) {
-          sums.compute(row % n + width - 1);
-          sums.add_row(row % n, args.dx.as<T>() + row * channels, dweight);
+          gradients.compute(row % n + width - 1);
+          gradients.add_row(row % n, args.dx.as<T>() + row * channels, dweight, dbias);
         }
       }
     }
-    add_partials(partials, split.chunks, weights, weights, args.dweight.as<T>());
+    add_partials(partials, split.chunks, weights, sums, args.dweight.as<T>());
+    if (args.bias.given()) add_partials(partials + weights, split.chunks, channels, sums, args.dbias.as<T>());
   }
 }
 
@@ -167,7 +179,7 @@ void short_convolution(const ShortConvolutionArgs& args, const Launch&) {
 #pragma omp parallel for schedule(static) if (args.x.count() > 16384)
     for (std::int64_t row = 0; row < args.x.size(0) * n; ++row) {
       T* y = args.y.as<T>() + row * channels;
-      ConvolvedRows<T>(args, row / n).sum(row % n, args.weight.as<const T>(), y);
+      ConvolvedRows<T>(args, row / n).sum(row % n, y);
       for (std::int64_t c = 0; c < channels; ++c) y[c] *= sigmoid_of(y[c]);
     }
     if (args.after.given()) keep_last<T>(args);

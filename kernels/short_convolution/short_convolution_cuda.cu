@@ -12,7 +12,7 @@ template <class T>
 struct Convolution {
   const T *x, *before;
   const std::int32_t* begin;
-  const float* weight;
+  const float *weight, *bias;
   std::int64_t batch, n, channels;
 
   template <class Args>
@@ -21,6 +21,7 @@ struct Convolution {
         before(args.before.template as<const T>()),
         begin(args.begin.template as<const std::int32_t>()),
         weight(args.weight.template as<const float>()),
+        bias(args.bias.template as<const float>()),
         batch(args.x.size(0)),
         n(args.x.size(1)),
         channels(args.x.size(2)) {}
@@ -36,7 +37,7 @@ struct Convolution {
   template <int width>
   __device__ float sum(std::int64_t s, std::int64_t t, std::int64_t c) const {
     const std::int64_t first = first_of(s, t);
-    float out = 0;
+    float out = bias != nullptr ? bias[c] : 0.0f;
 #pragma unroll
     for (int j = 0; j < width; ++j) out += weight[c * width + width - 1 - j] * seen(s, t - j, first, c, width);
     return out;
@@ -65,14 +66,15 @@ __global__ void __launch_bounds__(threads) keep_kernel(const Convolution<T> all,
         from_float<T>(all.seen(s, all.n - (width - 1) + r, first, c, width));
 }
 
-// A thread per channel and chunk of rows. ring[j] is the gradient of p at row t + j.
+// A thread per channel and chunk of rows. ring[j] is the gradient of p at row t + j. Behind the chunks' sums for the
+// weight are those for the bias.
 template <int width, class T>
 __global__ void __launch_bounds__(threads) convolution_backward_kernel(const Convolution<T> all, const T* dy, T* dx,
                                                                        std::int64_t chunk_rows, float* partials) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.y) * threads + threadIdx.x, begin = blockIdx.x * chunk_rows,
                      rows = all.batch * all.n, end = min(begin + chunk_rows, rows);
   if (c >= all.channels) return;
-  float dweight[width] = {}, ring[width];
+  float dweight[width] = {}, dbias = 0, ring[width];
   const auto gradient = [&](std::int64_t s, std::int64_t t) {
     if (t >= all.n) return 0.0f;
     const float p = all.template sum<width>(s, t, c), sigmoid = 1.0f / (1.0f + expf(-p));
@@ -89,6 +91,7 @@ __global__ void __launch_bounds__(threads) convolution_backward_kernel(const Con
     ring[width - 1] = gradient(s, t + width - 1);
     const std::int64_t first = all.first_of(s, t);
     float sum = 0;
+    dbias += ring[0];
 #pragma unroll
     for (int j = 0; j < width; ++j) {
       if (t + j < all.n && t >= all.first_of(s, t + j)) sum += all.weight[c * width + width - 1 - j] * ring[j];
@@ -98,6 +101,7 @@ __global__ void __launch_bounds__(threads) convolution_backward_kernel(const Con
   }
 #pragma unroll
   for (int j = 0; j < width; ++j) partials[(blockIdx.x * all.channels + c) * width + j] = dweight[j];
+  if (all.bias != nullptr) partials[(gridDim.x * width + blockIdx.x) * all.channels + c] = dbias;
 }
 
 // Calls f(std::integral_constant) with the width.
@@ -135,7 +139,12 @@ void short_convolution_backward(const ShortConvolutionBackwardArgs& args, const 
           args.dy.as<const T>(), args.dx.as<T>(), split.rows, args.scratch.as<float>());
     });
   });
-  add_partials({args.scratch.as<const float>(), split.chunks, args.weight.count(), args.dweight.as<float>()}, launch);
+  const auto* partials = args.scratch.as<const float>();
+  add_partials({partials, split.chunks, args.weight.count(), args.dweight.as<float>()}, launch);
+  if (args.bias.given())
+    add_partials(
+        {partials + split.chunks * args.weight.count(), split.chunks, args.bias.count(), args.dbias.as<float>()},
+        launch);
 }
 
 }  // namespace longstride::kernels::cuda

@@ -13,6 +13,7 @@
 #include "framework/train/step/training_step.h"
 #include "tests/distributed/devices.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/scan_toys.h"
 #include "tests/support/toy_model.h"
 
 namespace longstride::testing {
@@ -264,6 +265,17 @@ TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
         expect_one_ranks_training(train, *alone_, config, exchanges_alike);
       }
   }
+}
+
+TEST_F(TrainingOnRanks, DividedScansGiveTheLossesAndGradientsOfOneRank) {
+  TrainConfig train = train_config();
+  train.parallel.sequence_ranks = world().size();
+  for (auto& [name, config] : test::divided_scans(model_config(), world().size()))
+    for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
+      SCOPED_TRACE(name);
+      config.recompute = recompute;
+      expect_one_ranks_training(train, *alone_, config, exchanges_alike);
+    }
 }
 
 // A tied table is exchanged once its gradient has come from both ends; the masks of a post-norm stream are the same.

@@ -158,7 +158,8 @@ TEST(EmulatedFeatures, OfKeysAreThoseOfTheCpu) {
 }
 
 TEST(EmulatedProjection, IsThatOfTheCpu) {
-  for (const bool orthogonal : {true, false}) {
+  using enum kernels::Orthogonality;
+  for (const kernels::Orthogonality orthogonal : {none, gram_schmidt, hadamard, givens}) {
     const Shape shape{2, 20, 8};
     std::vector<float> found(320), right(320);
     std::vector<double> scratch(320);

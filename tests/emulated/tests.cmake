@@ -17,6 +17,7 @@ if(NOT LONGSTRIDE_CUDA)
     ${kernels}/base/add_partials_cuda.cu ${kernels}/block_lists/block_lists_cuda.cu
     ${kernels}/embedding/embedding_cuda.cu ${kernels}/embedding/embedding_backward_cuda.cu
     ${kernels}/gated_norm/gated_norm_cuda.cu ${kernels}/scan_gates/scan_gates_cuda.cu
+    ${kernels}/repeat_heads/repeat_heads_cuda.cu ${kernels}/scale_heads/scale_heads_cuda.cu
     ${kernels}/short_convolution/short_convolution_cuda.cu
     ${kernels}/gemm/gemm_gelu_sm90.cu ${kernels}/gemm/gemm_panels_sm90.cu)
   add_library(emulated_kernels OBJECT ${emulated})

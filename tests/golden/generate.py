@@ -37,7 +37,7 @@ def distribution(name):
     """Offset and scale: nothing is zero, and attention is far from uniform. Spans are in (0, 1)."""
     if name.endswith(".span"):
         return 0.5, 0.45
-    if name.endswith("norm.weight"):
+    if name.endswith(("norm.weight", ".skip")):
         return 1.0, 0.25
     if name.endswith(".convolution.weight"):
         return 0.75, 0.5

@@ -129,9 +129,21 @@ ScanSettings scan_of(const json& entry) {
                                    entry.value("features", "none"));
   s.beta = entry.value("beta", s.beta);
   s.count = entry.value("count", s.count);
+  s.orthogonal = named<kernels::Orthogonality>({{"gram_schmidt", kernels::Orthogonality::gram_schmidt},
+                                                {"hadamard", kernels::Orthogonality::hadamard},
+                                                {"givens", kernels::Orthogonality::givens}},
+                                               entry.value("orthogonal", "gram_schmidt"));
   s.convolution = entry.value("convolution", s.convolution);
   if (entry.contains("gate")) s.gate = entry.at("gate").get<bool>() ? Switch::on : Switch::off;
-  if (entry.contains("norm")) s.norm = entry.at("norm") == "rms" ? ScanNorm::rms : ScanNorm::none;
+  if (entry.contains("norm"))
+    s.norm = named<ScanNorm>({{"rms", ScanNorm::rms}, {"gated_rms", ScanNorm::gated_rms}, {"none", ScanNorm::none}},
+                             entry.at("norm"));
+  s.convolution_bias = entry.value("convolution_bias", false);
+  s.time_step = entry.value("time_step", false);
+  s.skip = entry.value("skip", false);
+  s.key_heads = entry.value("key_heads", s.key_heads);
+  s.key_size = entry.value("key_size", s.key_size);
+  s.value_size = entry.value("value_size", s.value_size);
   return s;
 }
 

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "framework/models/decoder/decoder.h"
+#include "framework/ops/basic.h"
 #include "tests/support/model_properties.h"
 #include "tests/support/scan_toys.h"
 #include "tests/support/test_tensors.h"
@@ -40,7 +41,9 @@ TEST(ScanMixer, ReadsEveryPositionBeforeAndWithAMemoryAllThatWasRead) {
     mixer.extend(reach);
     EXPECT_EQ(reach.earliest_of(config.context - 1) < 0, mixer.remembers_without_end()) << name;
     EXPECT_EQ(mixer.remembers_without_end(), name.ends_with("_memory")) << name;
-    EXPECT_FALSE(mixer.problem_of_ranks(2).empty());
+    const auto& scan = dynamic_cast<const ScanConfig&>(config.mixers.front().beside.front().config()).settings;
+    EXPECT_EQ(mixer.problem_of_ranks(2).empty(), !scan.memory && scan.key_heads != 1) << name;
+    EXPECT_FALSE(mixer.problem_of_ranks(3).empty()) << name;
   }
 }
 
@@ -102,6 +105,24 @@ TEST(ScanMixer, ProbabilitiesAreTheWeightsOfValues) {
         }
         EXPECT_NEAR(y.at(i * width + c), expected, 1e-4) << i << " " << c;
       }
+  }
+}
+
+TEST(ScanMixer, ItsKernelsRunByThemselves) {
+  for (const auto& [name, config] : scan_toys()) {
+    if (name == "side_by_side" || name == "memory_beside") continue;
+    ToyModel<float> toy(config);
+    toy.run([&](Context& ctx) {
+      Scratch scratch(ctx);
+      for (const MixerBench& bench : mixer_of(toy.model()).bench(ctx, scratch, 2, 20)) {
+        for (const auto& tensors : {bench.inputs, bench.zeros})
+          for (const Tensor& t : tensors) ops::fill_zero(ctx, t);
+        bench.forward(ctx);
+        bench.backward(ctx);
+        EXPECT_FALSE(bench.name.empty()) << name;
+      }
+    });
+    EXPECT_EQ(toy.planned(), toy.used()) << name;
   }
 }
 

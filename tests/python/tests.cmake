@@ -34,6 +34,12 @@ longstride_python_test(guide slow)  # imports transformers
 longstride_python_test(peer fast)
 longstride_python_test(decoder_peers slow)
 longstride_python_test(kernels fast)
+foreach(package transformers performer_pytorch)
+  add_test(NAME python.scan_peers_${package}
+    COMMAND ${tested_python} ${python_tests_source}/scan_peers_test.py ${package})
+  set_tests_properties(python.scan_peers_${package} PROPERTIES LABELS slow TIMEOUT 300 SKIP_RETURN_CODE 77
+    ENVIRONMENT "${python_environment}")
+endforeach()
 longstride_python_test(compiled slow)
 longstride_python_test(hub slow)  # imports transformers
 set_tests_properties(python.decoder_peers PROPERTIES TIMEOUT 600)

@@ -154,28 +154,30 @@ TYPED_TEST_P(ModelProperties, MicroBatchesAddUpToTheWholeBatchWithDropout) {
     ASSERT_NEAR(parts.gradients()[i], whole.gradients()[i], 1e-10) << i;
 }
 
-// The losses of tokens (batch, n), of which each is given when it has been predicted.
+// The losses of tokens (batch, n), of which each is given when it has been predicted; or up to `most` at once, where
+// the model takes several.
 template <class T>
 std::vector<T> decoded_losses(ToyModel<T>& toy, const Decodes& decoder, const std::vector<std::uint8_t>& tokens,
-                              std::int64_t batch) {
+                              std::int64_t batch, std::int64_t most = 1) {
   const std::int64_t n = std::ssize(tokens) / batch, vocabulary = toy.model().vocabulary();
   std::vector<T> losses;
   toy.run([&](Context& ctx) {
     losses.assign(tokens.size(), T(0));
     const auto state = decoder.begin_decoding(ctx, batch, n);
-    std::vector<std::uint8_t> previous(static_cast<std::size_t>(batch));
-    std::vector<T> logits(static_cast<std::size_t>(batch * vocabulary));
-    for (std::int64_t i = 0; i < n; ++i) {
-      decoder.decode(ctx, *state, i, Tensor(previous.data(), Dtype::u8, {batch, 1}),
-                     Tensor(logits.data(), kernels::DtypeOf<T>::value, {batch, vocabulary}));
-      for (std::int64_t b = 0; b < batch; ++b) {
-        const std::uint8_t target = tokens[static_cast<std::size_t>(b * n + i)];
+    for (std::int64_t first = 0, count = 0; first < n; first += count) {
+      count = std::min({most, n - first, decoder.positions_together(first)});
+      std::vector<std::uint8_t> previous(static_cast<std::size_t>(batch * count));
+      for (std::int64_t i = 0; first > 0 && i < batch * count; ++i)
+        previous[static_cast<std::size_t>(i)] = tokens[static_cast<std::size_t>(i / count * n + first + i % count - 1)];
+      std::vector<T> logits(static_cast<std::size_t>(batch * count * vocabulary));
+      decoder.decode(ctx, *state, first, Tensor(previous.data(), Dtype::u8, {batch, count}),
+                     Tensor(logits.data(), kernels::DtypeOf<T>::value, {batch * count, vocabulary}));
+      for (std::int64_t i = 0; i < batch * count; ++i) {
+        const T* of_position = &logits[static_cast<std::size_t>(i * vocabulary)];
+        const auto at = static_cast<std::size_t>(i / count * n + first + i % count);
         double total = 0;
-        for (std::int64_t v = 0; v < vocabulary; ++v)
-          total += std::exp(logits[static_cast<std::size_t>(b * vocabulary + v)]);
-        losses[static_cast<std::size_t>(b * n + i)] =
-            static_cast<T>(std::log(total) - logits[static_cast<std::size_t>(b * vocabulary + target)]);
-        previous[static_cast<std::size_t>(b)] = target;
+        for (std::int64_t v = 0; v < vocabulary; ++v) total += std::exp(of_position[v]);
+        losses[at] = static_cast<T>(std::log(total) - of_position[tokens[at]]);
       }
     }
   });
@@ -209,9 +211,12 @@ TYPED_TEST_P(ModelProperties, DecodingWithTheCacheGivesTheSameLossesAsTheWholeSe
     const auto* decodes = capability<Decodes>(toy.model());
     if (decodes == nullptr) continue;
     const std::vector<std::uint8_t> tokens = toy_tokens(2 * config.context);
-    const std::vector<double> whole = toy.losses(tokens, 2), decoded = decoded_losses(toy, *decodes, tokens, 2);
-    EXPECT_EQ(toy.planned(), toy.used()) << name;
-    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(decoded[i], whole[i], 1e-11) << name << " at " << i;
+    const std::vector<double> whole = toy.losses(tokens, 2);
+    for (const std::int64_t most : {1, 5}) {
+      const std::vector<double> decoded = decoded_losses(toy, *decodes, tokens, 2, most);
+      EXPECT_EQ(toy.planned(), toy.used()) << name;
+      for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(decoded[i], whole[i], 1e-11) << name << " at " << i;
+    }
   }
 }
 
@@ -223,10 +228,12 @@ TYPED_TEST_P(ModelProperties, DecodingBeyondTheContextGivesTheLossesOfSegmentsWi
     if (decodes == nullptr || toy.model().states().empty()) continue;
     toy.randomise();
     const std::vector<std::uint8_t> tokens = toy_tokens(2 * (4 * config.context + 3));
-    const std::vector<double> whole = losses_in_segments(toy, tokens, 2),
-                              decoded = decoded_losses(toy, *decodes, tokens, 2);
-    EXPECT_EQ(toy.planned(), toy.used()) << name;
-    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(decoded[i], whole[i], 1e-11) << name << " at " << i;
+    const std::vector<double> whole = losses_in_segments(toy, tokens, 2);
+    for (const std::int64_t most : {1, 5}) {
+      const std::vector<double> decoded = decoded_losses(toy, *decodes, tokens, 2, most);
+      EXPECT_EQ(toy.planned(), toy.used()) << name;
+      for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(decoded[i], whole[i], 1e-11) << name << " at " << i;
+    }
   }
 }
 

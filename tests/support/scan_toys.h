@@ -42,9 +42,41 @@ inline ScanSettings delta_scan(ScanDecay decay = ScanDecay::head, std::int64_t c
   return s;
 }
 
+inline ScanSettings mamba2(std::int64_t key_heads) {
+  ScanSettings s = gated_scan(ScanDecay::head, 3);
+  s.convolution_bias = s.time_step = s.skip = true;
+  s.norm = ScanNorm::gated_rms;
+  s.key_heads = key_heads, s.key_size = 5, s.value_size = 12;
+  return s;
+}
+
+inline ScanSettings qwen3_next() {
+  ScanSettings s = delta_scan();
+  s.key_heads = 1, s.key_size = 6;
+  return s;
+}
+
 inline ScanSettings remembering(ScanSettings s) {
   s.memory = true;
   return s;
+}
+
+// One of each form, for ranks that divide sequences: two layers of a model otherwise like `form`.
+inline std::vector<std::pair<std::string, DecoderConfig>> divided_scans(const DecoderConfig& form, int ranks) {
+  ScanSettings decayed = performer();
+  decayed.form = kernels::ScanForm::gated, decayed.decay = ScanDecay::head;
+  std::vector<std::pair<std::string, DecoderConfig>> out;
+  for (const auto& [name, scan] : {std::pair{"performer", decayed},
+                                   {"mamba2", mamba2(ranks)},
+                                   {"gla", gated_scan(ScanDecay::channel, 2)},
+                                   {"delta", delta_scan()}}) {
+    DecoderConfig& config = out.emplace_back(name, form).second;
+    config.layers = 2;
+    config.positions = Positions::none;
+    config.attention_given = false;
+    config.mixers = {entry_of({scan_item(scan)})};
+  }
+  return out;
 }
 
 inline std::vector<NamedConfig<ScanToy>> scan_toys() {
@@ -72,6 +104,9 @@ inline std::vector<NamedConfig<ScanToy>> scan_toys() {
       {"redrawn", {plain, {entry_of({scan_item(redrawn)})}}},
       {"sum", {narrow, {entry_of({scan_item(bare)})}}},
       {"ssd", {narrow, {entry_of({scan_item(gated_scan(ScanDecay::head, 4))})}}},
+      {"mamba2", {plain, {entry_of({scan_item(mamba2(2))}), entry_of({scan_item(mamba2(1))})}}},
+      {"qwen3_next", {plain, {entry_of({scan_item(qwen3_next())})}}},
+      {"mamba2_memory", {short_plain, {entry_of({scan_item(remembering(mamba2(1)))})}}},
       {"gla", {plain, {entry_of({scan_item(gated_scan(ScanDecay::channel))})}}},
       {"delta", {plain, {entry_of({scan_item(delta_scan())}), entry_of({scan_item(turning)})}}},
       {"side_by_side", {plain, {entry_of({local_item(4, 1), scan_item(delta_scan(ScanDecay::channel, 3), 1)})}}},

@@ -22,7 +22,8 @@ std::vector<MixerBench> ScanMixer::bench(Context& ctx, Scratch& scratch, std::in
     out.inputs.push_back(in.projection);
   }
   if (config_.scan.decay == ScanDecay::head) in.own_decay = scratch.tensor({batch, positions, heads}, ctx.exact);
-  if (config_.scan.decay == ScanDecay::channel) in.own_decay = scratch.tensor(in.k.shape(), ctx.exact);
+  if (config_.scan.decay == ScanDecay::channel)
+    in.own_decay = scratch.tensor({batch, positions, heads, config_.key_size}, ctx.exact);
   if (delta()) in.beta = scratch.tensor({batch, positions, heads}, ctx.exact);
   for (const Tensor& t : {in.own_decay, in.beta})
     if (t.given()) out.zeros.push_back(t);

@@ -38,10 +38,14 @@ void ScanMixer::decode(Context& ctx, const Tensor& normed, const Tensor& out, Br
   if (ctx.segment_position != nullptr) own.position = ctx.segment_position;
   Scratch scratch(own);
   const Projected in = project(own, normed, scratch, nullptr);
-  const ScanStates states{kept.rows, kept.rows, kept.c, kept.c, kept.sums, kept.sums};
-  const Scanned made = tensors(own, normed.size(0), 1, scratch, nullptr, false);
-  scan(own, operands(own, in, kept.projection, states, Pace::decoding, position % config_.segment, scratch), made,
-       Pace::decoding);
+  const bool several = normed.size(1) > 1;  // the convolution then does not write over the rows that it reads
+  const Tensor rows = several && kept.rows.given() ? scratch.like(kept.rows) : kept.rows;
+  const ScanStates states{kept.rows, rows, kept.c, kept.c, kept.sums, kept.sums};
+  const Scanned made = tensors(own, normed.size(0), normed.size(1), scratch, nullptr, false);
+  const Operands read = operands(own, in, kept.projection, states, Pace::decoding, position % config_.segment, scratch);
+  scan(own, read, made, Pace::decoding);
+  add_skip(own, read, made.o);
+  if (several && rows.given()) ops::copy(own, rows, kept.rows);
   output_.apply(own, finish(own, made.o, in.gate, scratch), out);
 }
 

@@ -122,26 +122,37 @@ std::string ScanMixer::state() const {
 }
 
 std::string ScanMixer::slow(std::int64_t positions) const {
-  const kernels::ScanFastPath path = kernels::fast_path_of(problem(Dtype::bf16, 1, positions));
+  const kernels::ScanFastPath path = kernels::fast_path_of(problem(Dtype::bf16, config_.heads, positions));
   const auto sizes = [&](const char* what, const char* key) {
     return fmt::format("a scan of {} {} a head {}; {} is fast ({})", path.value, what, portable_kernels, path.below,
                        key);
   };
+  const auto own = [](std::int64_t size, const char* key) { return size > 0 ? key : "model.width / model.heads"; };
   if (path.slowness == kernels::ScanSlowness::key_size)
     return config_.scan.has_features() ? sizes("features", "count")
-                                       : sizes("channels of keys", "model.width / model.heads");
-  if (path.slowness == kernels::ScanSlowness::value_size) return sizes("values", "model.width / model.heads");
+                                       : sizes("channels of keys", own(config_.scan.key_size, "key_size"));
+  if (path.slowness == kernels::ScanSlowness::value_size)
+    return sizes("values", own(config_.scan.value_size, "value_size"));
   return {};
 }
 
-std::string ScanMixer::problem_of_ranks(int /*ranks*/) const {
-  return "layers of kind scan read whole sequences; set parallel.sequence_ranks to 1";
+std::string ScanMixer::problem_of_ranks(int ranks) const {
+  if (config_.scan.memory)
+    return "layers of kind scan with memory: state need whole rows; set parallel.sequence_ranks to 1";
+  if (config_.heads % ranks != 0 || config_.key_heads % ranks != 0)
+    return fmt::format(
+        "parallel.sequence_ranks is {}, which does not divide a scan's {} heads, {} of keys; choose a divisor", ranks,
+        config_.heads, config_.key_heads);
+  return {};
 }
 
 std::string ScanMixer::summary() const {
   const ScanSettings& s = config_.scan;
   std::string out = kind(0);
   if (s.decay != ScanDecay::none) out += s.decay == ScanDecay::head ? ", decay per head" : ", decay per channel";
+  if (shares_keys()) out += fmt::format(", {} heads of keys", config_.key_heads);
+  if (s.time_step) out += ", values by their step";
+  if (s.skip) out += ", skip";
   if (s.redraw > 0) out += fmt::format(", drawn anew every {} steps", thousands(s.redraw));
   if (s.convolution > 0) out += fmt::format(", convolution {}", s.convolution);
   if (has_gate()) out += ", gate";

@@ -6,10 +6,11 @@ ScanFamily::ScanFamily(const MixerForm& form, const ScanSettings& settings) {
   const BlockForm& block = form.block;
   config_.width = block.width;
   config_.heads = form.heads;
-  config_.key_size = block.key_size();
-  config_.value_size = block.value_size();
+  config_.key_heads = settings.key_heads > 0 ? settings.key_heads : form.heads;
+  config_.key_size = settings.key_size > 0 ? settings.key_size : block.key_size();
+  config_.value_size = settings.value_size > 0 ? settings.value_size : block.value_size();
   config_.deviation = block.deviation(static_cast<double>(block.width));
-  config_.output_deviation = block.shrink() * config_.deviation;
+  config_.output_deviation = block.shrink() * block.deviation(static_cast<double>(block.heads * config_.value_size));
   config_.biased = block.attention_bias;
   config_.output_biased = block.attention_bias && form.output_bias;
   config_.transform = block.transform();

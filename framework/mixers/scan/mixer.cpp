@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "framework/layers/sequence_exchange.h"
 #include "framework/ops/basic.h"
 #include "kernels/gated_norm/gated_norm.h"
+#include "kernels/scale_heads/scale_heads.h"
 
 namespace longstride {
 namespace {
@@ -29,7 +31,8 @@ std::vector<double> initial_biases(std::int64_t heads) {
 
 AddedParameters declare_added(ParameterSet& parameters, const std::string& name, const ScanMixerConfig& c) {
   const ScanSettings& s = c.scan;
-  const std::int64_t keys = c.heads * c.key_size, values = c.heads * c.value_size;
+  const std::int64_t keys = c.heads * c.key_size, values = c.heads * c.value_size,
+                     channels = 2 * c.key_heads * c.key_size + values;
   const auto add = [&](const char* own, const Shape& shape, const Init& init) {
     Parameter& p = parameters.add(name + own, shape, init);
     p.may_be_new = true;
@@ -43,7 +46,8 @@ AddedParameters declare_added(ParameterSet& parameters, const std::string& name,
   if (s.convolution > 0) {  // passes its input on
     std::vector<double> last(static_cast<std::size_t>(s.convolution), 0.0);
     last.back() = 1;
-    out.convolution = add(".convolution.weight", {2 * keys + values, s.convolution}, {0, 0, last});
+    out.convolution = add(".convolution.weight", {channels, s.convolution}, {0, 0, last});
+    if (s.convolution_bias) out.convolution_bias = add(".convolution.bias", {channels}, {});
   }
   if (s.decay == ScanDecay::head) {
     map(out.decay, ".decay", c.width, c.heads);
@@ -55,8 +59,10 @@ AddedParameters declare_added(ParameterSet& parameters, const std::string& name,
     out.decay_bias = add(".decay_bias", {keys}, {});
   }
   if (s.form == kernels::ScanForm::delta) map(out.beta, ".beta", c.width, c.heads);
+  if (s.skip) out.skip = add(".skip", {c.heads}, {0, 1});
   if (s.gate == Switch::on) map(out.gate, ".gate", c.width, values);
   if (s.norm == ScanNorm::rms) out.norm = add(".norm.weight", {c.value_size}, {0, 1});
+  if (s.norm == ScanNorm::gated_rms) out.norm = add(".norm.weight", {values}, {0, 1});
   return out;
 }
 
@@ -89,8 +95,10 @@ kernels::ScanForm ScanMixer::form(Pace pace) const {
 }
 
 Tensor ScanMixer::slice_of(const Tensor& mixed, int which) const {
-  const std::int64_t first = which * keys(), size = which < 2 ? config_.key_size : config_.value_size;
-  return mixed.slice(-1, first, first + config_.heads * size).split_last(config_.heads, size);
+  const std::int64_t ranks = channels() / mixed.size(-1), first = which * keys() / ranks;
+  const std::int64_t heads = (which < 2 ? config_.key_heads : config_.heads) / ranks,
+                     size = which < 2 ? config_.key_size : config_.value_size;
+  return mixed.slice(-1, first, first + heads * size).split_last(heads, size);
 }
 
 void ScanMixer::forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const {
@@ -108,50 +116,59 @@ void ScanMixer::forward_again(Context& ctx, const Tensor& normed, const BranchOu
 
 ScanMixer::Projected ScanMixer::project(Context& ctx, const Tensor& normed, Scratch& scratch, Tape* tape) const {
   Context plain = ctx.without_fp8();  // maps to few columns
+  const int ranks = ctx.sequence_ranks();
   const auto map = [&](Context& own, const Linear& linear, const Tensor& x) {
     const Tensor y = scratch.tensor({x.size(0), x.size(1), linear.out()}, ctx.compute, tape);
     linear.apply(own, x, y);
     return y;
   };
+  const auto map_to_heads = [&](Context& own, const Linear& linear, const Tensor& x,
+                                const std::vector<std::int64_t>& groups) {
+    const Tensor y = scratch.tensor({x.size(0), x.size(1) * ranks, linear.out() / ranks}, ctx.compute, tape);
+    Scratch inner(ctx);
+    const Tensor mine = positions_like(ctx, y, inner);
+    linear.apply(own, x, mine);
+    positions_to_heads(ctx, mine, groups, y);
+    return y;
+  };
   Projected out;
-  out.qkv = map(ctx, query_key_value_, normed);
+  out.qkv = map_to_heads(ctx, query_key_value_, normed, column_groups());
   if (added_.decay_low) out.decay_low = map(plain, *added_.decay_low, normed);
-  if (added_.decay) out.decay = map(plain, *added_.decay, added_.decay_low ? out.decay_low : normed);
-  if (added_.beta) out.beta = map(plain, *added_.beta, normed);
+  if (added_.decay) {
+    const Tensor& x = added_.decay_low ? out.decay_low : normed;
+    out.decay = map_to_heads(plain, *added_.decay, x, {added_.decay->out()});
+  }
+  if (added_.beta) out.beta = map_to_heads(plain, *added_.beta, normed, {config_.heads});
   if (added_.gate) out.gate = map(ctx, *added_.gate, normed);
   return out;
 }
 
-kernels::ScanProblem ScanMixer::problem(Dtype compute, std::int64_t batch, std::int64_t seq) const {
-  return {form(Pace::training),
-          kernels::Direction::past,
-          compute,
-          config_.scan.decay == ScanDecay::channel,
-          batch * config_.heads,
-          seq,
-          key_rows_of_state(),
-          config_.value_size};
+kernels::ScanProblem ScanMixer::problem(Dtype compute, std::int64_t units, std::int64_t seq) const {
+  return {form(Pace::training), kernels::Direction::past, compute, config_.scan.decay == ScanDecay::channel, units, seq,
+          key_rows_of_state(),  config_.value_size};
 }
 
 ScanMixer::Scanned ScanMixer::tensors(Context& ctx, std::int64_t batch, std::int64_t seq, Scratch& scratch, Tape* tape,
                                       bool kept) const {
+  const std::int64_t heads = config_.heads / ctx.sequence_ranks();
   Scanned out;
-  out.o = scratch.tensor({batch, seq, values()}, ctx.compute, tape);
+  out.o = scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape);
   if (kept)
     out.chunk_states =
-        scratch.tensor({batch * config_.heads, kernels::scan_states(ctx.device, problem(ctx.compute, batch, seq)),
+        scratch.tensor({batch * heads, kernels::scan_states(ctx.device, problem(ctx.compute, batch * heads, seq)),
                         key_rows_of_state(), columns()},
                        ctx.exact, tape);
-  if (normalises()) out.denominator = scratch.tensor({batch, config_.heads, seq}, ctx.exact, tape);
+  if (normalises()) out.denominator = scratch.tensor({batch, heads, seq}, ctx.exact, tape);
   return out;
 }
 
 void ScanMixer::scan(Context& ctx, const Operands& in, const Scanned& out, Pace pace) const {
+  const Tensor o = out.o.split_last(in.v.size(2), config_.value_size);
   ops::run(ctx, kernels::ScanArgs{.form = form(pace),
                                   .q = in.phi_q,
                                   .k = in.phi_k,
                                   .v = in.v,
-                                  .o = out.o.split_last(config_.heads, config_.value_size),
+                                  .o = o,
                                   .decay = in.decay,
                                   .beta = in.beta,
                                   .begin = ctx.documents.begin,
@@ -161,12 +178,22 @@ void ScanMixer::scan(Context& ctx, const Operands& in, const Scanned& out, Pace 
                                   .chunk_states = out.chunk_states});
 }
 
+void ScanMixer::add_skip(Context& ctx, const Operands& in, const Tensor& o) const {
+  if (added_.skip == nullptr) return;
+  const Tensor by_head = o.split_last(in.v.size(2), config_.value_size);
+  ops::run(ctx, kernels::ScaleHeadsArgs{slice_of(in.mixed, 2), own_part(ctx, added_.skip->master), by_head, by_head});
+}
+
 ScanMixer::ScanGradients ScanMixer::gradient_tensors(const Operands& read, const Tensor& dmixed,
                                                      Scratch& scratch) const {
-  const bool features = config_.scan.has_features();
+  const bool own_rows = config_.scan.has_features() || shares_keys();
   const auto like = [&](const Tensor& x) { return x.given() ? scratch.like(x) : Tensor{}; };
-  return {features ? scratch.like(read.phi_q) : slice_of(dmixed, 0),
-          features ? scratch.like(read.phi_k) : slice_of(dmixed, 1), dmixed, like(read.decay), like(read.beta)};
+  return {own_rows ? scratch.like(read.phi_q) : slice_of(dmixed, 0),
+          own_rows ? scratch.like(read.phi_k) : slice_of(dmixed, 1),
+          dmixed,
+          like(read.decay),
+          like(read.beta),
+          like(read.step)};
 }
 
 void ScanMixer::scan_back(Context& ctx, const Operands& read, const Scanned& made, const Tensor& d_o,
@@ -175,13 +202,13 @@ void ScanMixer::scan_back(Context& ctx, const Operands& read, const Scanned& mad
                                           .q = read.phi_q,
                                           .k = read.phi_k,
                                           .v = read.v,
-                                          .o = made.o.split_last(config_.heads, config_.value_size),
+                                          .o = made.o.split_last(read.v.size(2), config_.value_size),
                                           .decay = read.decay,
                                           .beta = read.beta,
                                           .begin = ctx.documents.begin,
                                           .denominator = made.denominator,
                                           .chunk_states = made.chunk_states,
-                                          .dout = d_o.split_last(config_.heads, config_.value_size),
+                                          .dout = d_o.split_last(read.v.size(2), config_.value_size),
                                           .dq = to.dphi_q,
                                           .dk = to.dphi_k,
                                           .dv = slice_of(to.dmixed, 2),
@@ -192,12 +219,25 @@ void ScanMixer::scan_back(Context& ctx, const Operands& read, const Scanned& mad
 Tensor ScanMixer::finish(Context& ctx, const Tensor& o, const Tensor& gate, Scratch& scratch) const {
   if (!has_norm() && !has_gate()) return o;
   const Tensor y = scratch.like(o);
-  const Shape rows{o.count() / config_.value_size, config_.value_size};
-  ops::run(ctx, kernels::GatedNormArgs{.x = o.reshape(rows),
-                                       .y = y.reshape(rows),
-                                       .gain = has_norm() ? added_.norm->master : Tensor{},
-                                       .gate = has_gate() ? gate.reshape(rows) : Tensor{}});
+  ops::run(ctx, kernels::GatedNormArgs{.x = in_rows(o),
+                                       .y = in_rows(y),
+                                       .gain = has_norm() ? in_rows(added_.norm->master) : Tensor{},
+                                       .gate = has_gate() ? in_rows(gate) : Tensor{},
+                                       .gate_first = gate_first()});
   return y;
+}
+
+void ScanMixer::finish_back(Context& ctx, const Tensor& o, const Tensor& gate, const Tensor& d_o,
+                            const Tensor& dgate) const {
+  if (!has_norm() && !has_gate()) return;
+  ops::run(ctx, kernels::GatedNormBackwardArgs{.dy = in_rows(d_o),
+                                               .x = in_rows(o),
+                                               .dx = in_rows(d_o),
+                                               .gain = has_norm() ? in_rows(added_.norm->master) : Tensor{},
+                                               .gate = has_gate() ? in_rows(gate) : Tensor{},
+                                               .dgain = has_norm() ? in_rows(added_.norm->gradient) : Tensor{},
+                                               .dgate = has_gate() ? in_rows(dgate) : Tensor{},
+                                               .gate_first = gate_first()});
 }
 
 void ScanMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape, Tape* kept_on,
@@ -206,19 +246,23 @@ void ScanMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOut
   const Projected in = project(ctx, normed, scratch, tape);
   const Tensor drawn = projection(ctx, scratch, tape);
   if (!known.o.given()) {
-    known = tensors(ctx, normed.size(0), normed.size(1), scratch, kept_on, kept_on != nullptr);
+    known = tensors(ctx, in.qkv.size(0), in.qkv.size(1), scratch, kept_on, kept_on != nullptr);
     Scratch inner(ctx);
-    scan(ctx, operands(ctx, in, drawn, states_of(ctx), Pace::training, 0, inner), known, Pace::training);
+    const Operands read = operands(ctx, in, drawn, states_of(ctx), Pace::training, 0, inner);
+    scan(ctx, read, known, Pace::training);
+    add_skip(ctx, read, known.o);
   }
+  const Tensor o = positions_like(ctx, known.o, scratch, tape);
+  heads_to_positions(ctx, known.o, {values()}, o);
   if (tape != nullptr)
-    for (const Tensor& t : {normed, in.qkv, in.decay_low, in.decay, in.beta, in.gate, drawn}) tape->push(t);
+    for (const Tensor& t : {normed, in.qkv, in.decay_low, in.decay, in.beta, in.gate, drawn, o}) tape->push(t);
   if (tape != nullptr || kept_on != nullptr) {
     Tape& on = tape != nullptr ? *tape : *kept_on;
     on.push(known.o), on.push(known.chunk_states);
     if (normalises()) on.push(known.denominator);
   }
   if (!out.given()) return;
-  const Tensor y = finish(ctx, known.o, in.gate, scratch);
+  const Tensor y = finish(ctx, o, in.gate, scratch);
   const auto [to, residual] = out.place();
   output_.apply(ctx, y, to, residual);
 }
@@ -227,7 +271,7 @@ void ScanMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed
   Scanned made;
   if (normalises()) made.denominator = tape.pop();
   made.chunk_states = tape.pop(), made.o = tape.pop();
-  const Tensor drawn = tape.pop();
+  const Tensor o = tape.pop(), drawn = tape.pop();
   Projected in;
   in.gate = tape.pop(), in.beta = tape.pop(), in.decay = tape.pop(), in.decay_low = tape.pop(), in.qkv = tape.pop();
   const Tensor normed_input = tape.pop();
@@ -237,21 +281,16 @@ void ScanMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed
   const Tensor d_o = scratch.like(made.o);
   {
     Scratch inner(ctx);
-    output_.gradients_but_bias(ctx, finish(ctx, made.o, in.gate, inner), dout, d_o);
+    const Tensor mine = positions_like(ctx, d_o, inner);
+    output_.gradients_but_bias(ctx, finish(ctx, o, in.gate, inner), dout, mine);
+    finish_back(ctx, o, in.gate, mine, d.gate);
+    positions_to_heads(ctx, mine, {values()}, d_o);
   }
-  const Shape rows{made.o.count() / config_.value_size, config_.value_size};
-  if (has_norm() || has_gate())
-    ops::run(ctx, kernels::GatedNormBackwardArgs{.dy = d_o.reshape(rows),
-                                                 .x = made.o.reshape(rows),
-                                                 .dx = d_o.reshape(rows),
-                                                 .gain = has_norm() ? added_.norm->master : Tensor{},
-                                                 .gate = has_gate() ? in.gate.reshape(rows) : Tensor{},
-                                                 .dgain = has_norm() ? added_.norm->gradient : Tensor{},
-                                                 .dgate = has_gate() ? d.gate.reshape(rows) : Tensor{}});
   const Operands read = operands(ctx, in, drawn, states_of(ctx), Pace::training, 0, scratch);
   const Tensor dmixed = added_.convolution != nullptr ? scratch.like(d.qkv) : d.qkv;
   const ScanGradients g = gradient_tensors(read, dmixed, scratch);
   scan_back(ctx, read, made, d_o, g);
+  backward_values(ctx, read, d_o, g);
   backward_operands(ctx, in, read, g, d);
   backward_projections(ctx, normed_input, in, d, dnormed);
 }

@@ -3,10 +3,15 @@
 //   convolution  q, k, v <- silu of the last positions, channel by channel (kernels/short_convolution)
 //   features     q, k <- features of their softmax kernel (kernels/features)
 //                without them q is scaled by 1 / sqrt(key size), and form delta divides both by their lengths
-//   decay        per head log a = -exp(rate) softplus(W_a x + bias)
+//   decay        per head log a = -exp(rate) softplus(W_a x + bias); with time_step v <- softplus(W_a x + bias) v, and
+//   q
+//                is not scaled
 //                per channel log a = log sigmoid(W_2 W_1 x + bias) / 16
 //   beta         form delta: b = most sigmoid(W_b x)
-//   norm, gate   y = norm(o) gain silu(W_g x) per head (kernels/gated_norm); without them y = o
+//   skip         o <- o + D v, D per head
+//   norm, gate   y = norm(o) gain silu(W_g x) per head (kernels/gated_norm), or y = norm(o silu(W_g x)) gain over the
+//                heads that share keys; without them y = o
+// Queries and keys may have fewer heads, each for as many of the values (kernels/repeat_heads).
 // Rows of the projection of features are a function of (seed, step, layer), so that they need no state.
 #pragma once
 #include <memory>
@@ -22,7 +27,7 @@
 namespace longstride {
 
 struct ScanMixerConfig {
-  std::int64_t width = 0, heads = 0, key_size = 0, value_size = 0;
+  std::int64_t width = 0, heads = 0, key_heads = 0, key_size = 0, value_size = 0;
   double deviation = 0;                  // initial deviation of maps of the input
   double output_deviation = 0;           // that of W_p
   bool biased = true;                    // W_qkv has a bias
@@ -43,7 +48,8 @@ struct ScanStates {
 
 // Parameters that attention lacks; absent where the form has none.
 struct AddedParameters {
-  Parameter *convolution = nullptr, *decay_bias = nullptr, *decay_rate = nullptr, *norm = nullptr;
+  Parameter *convolution = nullptr, *convolution_bias = nullptr, *decay_bias = nullptr, *decay_rate = nullptr,
+            *skip = nullptr, *norm = nullptr;
   std::optional<Linear> decay_low, decay, beta, gate;
 };
 
@@ -51,7 +57,8 @@ class ScanMixer final : public Mixer {
  public:
   // Parameters: `name`.query_key_value.*, `name`.output.*; and new where another model's weights lack them (train
   // --from): `name`.convolution.weight, `name`.decay.weight or `name`.decay_low.weight and `name`.decay.weight,
-  // `name`.decay_bias, `name`.decay_rate, `name`.beta.weight, `name`.gate.weight, `name`.norm.weight.
+  // `name`.decay_bias, `name`.decay_rate, `name`.beta.weight, `name`.gate.weight, `name`.norm.weight; with the options
+  // `name`.convolution.bias, `name`.skip.
   // States, with a memory: `name`.convolution_rows, `name`.stabiliser, `name`.sums.
   ScanMixer(ParameterSet& parameters, StateSet& states, const std::string& name, const ScanMixerConfig& config);
 
@@ -69,6 +76,7 @@ class ScanMixer final : public Mixer {
   // In decoding.cpp. A head keeps its state, whatever the number of positions.
   std::unique_ptr<BranchCache> make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                           std::int64_t positions) const override;
+  bool decodes_several() const override { return true; }
   void begin_position(Context& ctx, BranchCache* cache, std::int64_t position) const override;
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
               std::int64_t position) const override;
@@ -92,16 +100,18 @@ class ScanMixer final : public Mixer {
                                 std::int64_t positions) const override;
 
  private:
-  // Products of the input with parameters; absent where the form has none.
+  // Products of the input with parameters; absent where the form has none. Ranks that divide a sequence have decay_low
+  // and gate of all heads at their own positions, and the others of their own heads at all positions.
   struct Projected {
     Tensor qkv, decay_low, decay, beta, gate;
   };
   // The operands of the scan, all of which follow from Projected.
   struct Operands {
     Tensor mixed;         // (batch, seq, channels): qkv behind the convolution
-    Tensor q, k, v;       // (batch, seq, heads, size), before features
+    Tensor q, k, v;       // (batch, seq, heads, size), before features; v as the scan reads it
+    Tensor step;          // by which v was multiplied
     Tensor projection;    // for features
-    Tensor phi_q, phi_k;  // rows of the scan: features, or q and k
+    Tensor phi_q, phi_k;  // rows of the scan: features, or q and k, for every head
     Tensor own_decay;     // from the input alone
     Tensor decay;         // with that of the features' stabiliser
     Tensor beta;
@@ -115,8 +125,8 @@ class ScanMixer final : public Mixer {
 
   void forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape, Tape* kept_on,
                     Scanned known) const;
-  // Sizes from which the kernels of the scan are chosen.
-  kernels::ScanProblem problem(Dtype compute, std::int64_t batch, std::int64_t seq) const;
+  // Sizes from which the kernels of the scan are chosen; units: sequences times heads.
+  kernels::ScanProblem problem(Dtype compute, std::int64_t units, std::int64_t seq) const;
   Projected project(Context& ctx, const Tensor& normed, Scratch& scratch, Tape* tape) const;
   // Rows of the projection of features, drawn; absent without features.
   Tensor projection(Context& ctx, Scratch& scratch, Tape* tape) const;
@@ -127,27 +137,44 @@ class ScanMixer final : public Mixer {
   void transform(Context& ctx, std::int64_t first, Operands& out, Scratch& scratch) const;
   void expand(Context& ctx, Pace pace, Operands& out, Scratch& scratch) const;
   void steer(Context& ctx, const Projected& in, Operands& out, Scratch& scratch) const;
+  // Rows of v times their steps.
+  void weigh(Context& ctx, const Projected& in, Operands& out, Scratch& scratch) const;
   // Gradients of what the scan read, of which dq, dk and dv become those of Projected.
   struct ScanGradients {
-    Tensor dphi_q, dphi_k, dmixed, decay, beta;
+    Tensor dphi_q, dphi_k, dmixed, decay, beta, step;
   };
   ScanGradients gradient_tensors(const Operands& read, const Tensor& dmixed, Scratch& scratch) const;
   void scan_back(Context& ctx, const Operands& read, const Scanned& made, const Tensor& d_o,
                  const ScanGradients& to) const;
+  // dv of the values before their step and skip.
+  void backward_values(Context& ctx, const Operands& made, const Tensor& d_o, const ScanGradients& d) const;
   void backward_features(Context& ctx, const Operands& made, const ScanGradients& d) const;
+  void backward_gates(Context& ctx, const Projected& in, const ScanGradients& d, const Projected& gradients) const;
+  void backward_convolution(Context& ctx, const Projected& in, const Operands& made, const Tensor& dmixed,
+                            const Tensor& dqkv) const;
   void backward_operands(Context& ctx, const Projected& in, const Operands& made, const ScanGradients& d,
                          const Projected& gradients) const;
   void backward_projections(Context& ctx, const Tensor& normed, const Projected& in, const Projected& gradients,
                             const Tensor& dnormed) const;
   Scanned tensors(Context& ctx, std::int64_t batch, std::int64_t seq, Scratch& scratch, Tape* tape, bool kept) const;
   void scan(Context& ctx, const Operands& in, const Scanned& out, Pace pace) const;
+  void add_skip(Context& ctx, const Operands& in, const Tensor& o) const;
   Tensor finish(Context& ctx, const Tensor& o, const Tensor& gate, Scratch& scratch) const;
+  // d_o is the gradient of what finish returned, and becomes that of o.
+  void finish_back(Context& ctx, const Tensor& o, const Tensor& gate, const Tensor& d_o, const Tensor& dgate) const;
   ScanStates states_of(const Context& ctx) const;
+  // Taps of the channels that this rank has, in a tensor of their own if those are not all.
+  Tensor own_taps(Context& ctx, const Tensor& all, Scratch& scratch) const;
+  void add_own_taps(Context& ctx, const Tensor& own, const Tensor& all) const;
+  // The part of a vector of numbers per head, or of several per head, that belongs to this rank's heads.
+  Tensor own_part(const Context& ctx, const Tensor& all) const;
 
   kernels::ScanForm form(Pace pace) const;
   bool normalises() const { return config_.scan.normalise == Switch::on; }
   bool has_gate() const { return config_.scan.gate == Switch::on; }
-  bool has_norm() const { return config_.scan.norm == ScanNorm::rms; }
+  bool has_norm() const { return config_.scan.norm != ScanNorm::none; }
+  bool gate_first() const { return config_.scan.norm == ScanNorm::gated_rms; }
+  bool shares_keys() const { return config_.key_heads < config_.heads; }
   bool delta() const { return config_.scan.form == kernels::ScanForm::delta; }
   // Keys' features have a decay.
   bool keeps_c(Pace pace) const {
@@ -157,9 +184,16 @@ class ScanMixer final : public Mixer {
   std::int64_t rows_of_projection() const;
   std::int64_t key_rows_of_state() const { return config_.scan.has_features() ? config_.scan.count : config_.key_size; }
   std::int64_t columns() const { return config_.value_size + (normalises() ? 1 : 0); }
-  std::int64_t keys() const { return config_.heads * config_.key_size; }
+  std::int64_t keys() const { return config_.key_heads * config_.key_size; }
   std::int64_t values() const { return config_.heads * config_.value_size; }
   std::int64_t channels() const { return 2 * keys() + values(); }
+  // Elements that are normalised together, a row each.
+  Tensor in_rows(const Tensor& x) const {
+    const std::int64_t size = gate_first() ? values() / config_.key_heads : config_.value_size;
+    return x.reshape({x.count() / size, size});
+  }
+  // Columns of qkv, of which ranks exchange each part by itself.
+  std::vector<std::int64_t> column_groups() const { return {keys(), keys(), values()}; }
   // The transformations of q and of k.
   kernels::QueryKeyTransform query_transform() const;
   kernels::QueryKeyTransform key_transform() const;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "framework/mixers/scan/family.h"
+#include "kernels/gated_norm/gated_norm.h"
 #include "kernels/short_convolution/short_convolution.h"
 
 namespace longstride {
@@ -10,6 +11,8 @@ namespace {
 using kernels::ScanForm;
 
 constexpr Range counts{1, 1024, false, false, "a number of features from 1 to 1,024"};
+constexpr Range key_sizes{0, 256, false, false, "0, for the model's, or at most 256"};
+constexpr Range value_sizes{0, kernels::widest_gated_row, false, false, "0, for the model's, or at most 1,024"};
 constexpr Range betas{1, 2, false, false, "1, or 2 for states that may turn"};
 
 const Choices<Switch>& switches() {
@@ -26,12 +29,9 @@ class ScanChecks {
     form();
     features();
     quotient();
-    if (s_.convolution == 1)
-      refuse("convolution", "{} is 1, which reads no other position; set 0, for none, or 2 to 4");
-    if (at_.sequence_ranks > 1 && at_.check.none_in({"parallel.sequence_ranks"}))
-      at_.check.refuse("parallel.sequence_ranks",
-                       "parallel.sequence_ranks is {}, but {} reads whole sequences; set it to 1", at_.sequence_ranks,
-                       at_.key);
+    around();
+    heads();
+    if (at_.sequence_ranks > 1 && at_.check.none_in({"parallel.sequence_ranks"})) ranks();
   }
 
  private:
@@ -54,6 +54,48 @@ class ScanChecks {
       refuse("decay", "{} is channel, but features are no channels of the keys; set head, or features: none");
   }
 
+  // Keys of the parts around a state.
+  void around() {
+    if (s_.convolution == 1)
+      refuse("convolution", "{} is 1, which reads no other position; set 0, for none, or 2 to 4");
+    if (s_.convolution_bias && s_.convolution == 0)
+      refuse("convolution_bias", "{} is true, but there is no convolution; remove it, or set one");
+    if (s_.time_step && (s_.form != ScanForm::gated || s_.decay != ScanDecay::head || s_.has_features()))
+      refuse("time_step",
+             "{} is true, but only form gated with decay: head and without features has a step; remove it");
+    if (s_.skip && s_.has_features())
+      refuse("skip", "{} is true, but values that pass by the quotient of features are no part of it; remove it");
+    if (s_.norm == ScanNorm::gated_rms && s_.resolved().gate != Switch::on)
+      refuse("norm", "{} is gated_rms, but there is no gate; set gate: true, or norm: rms");
+  }
+
+  void heads() {
+    const std::int64_t heads = at_.form.heads, key_heads = s_.key_heads > 0 ? s_.key_heads : heads;
+    if (heads % key_heads != 0)
+      return refuse("key_heads", "{} is {}, but must divide the number of heads, {}", s_.key_heads, heads);
+    if (key_heads < heads && s_.has_features())
+      refuse("key_heads", "{} is {}, but with features every head has keys of its own; remove it", s_.key_heads);
+    const std::int64_t value_size = s_.value_size > 0 ? s_.value_size : at_.form.block.value_size();
+    if (const std::int64_t row = heads / key_heads * value_size;
+        s_.norm == ScanNorm::gated_rms && row > kernels::widest_gated_row)
+      refuse("norm", "{} is gated_rms over {} elements, but must be over at most {}; set more key_heads, or norm: rms",
+             row, kernels::widest_gated_row);
+  }
+
+  void ranks() {
+    const std::int64_t ranks = at_.sequence_ranks, heads = at_.form.heads,
+                       key_heads = s_.key_heads > 0 ? s_.key_heads : heads;
+    const auto wrong = [&](const std::string& why) {
+      at_.check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but {}", ranks, why);
+    };
+    if (s_.memory)
+      wrong(fmt::format("{} is state, which needs whole rows; set it to 1", at_.of("memory")));
+    else if (s_.key_heads > 0 && key_heads % ranks != 0)
+      wrong(fmt::format("must divide {}, {}", at_.of("key_heads"), key_heads));
+    else if (heads < at_.form.block.heads && heads % ranks != 0)
+      wrong(fmt::format("must divide {}, {}", at_.of("heads"), heads));
+  }
+
   void features() {
     const ScanSettings usual;
     if (!s_.has_features()) {
@@ -64,6 +106,12 @@ class ScanChecks {
     } else if (s_.features == ScanFeatures::trigonometric && s_.count % 2 != 0) {
       refuse("count", "{} is {}, but trigonometric features are pairs of a cosine and a sine; choose an even number",
              s_.count);
+    } else if (const std::int64_t size = s_.key_size > 0 ? s_.key_size : at_.form.block.key_size();
+               s_.orthogonal == kernels::Orthogonality::hadamard && (size & (size - 1)) != 0) {
+      refuse("orthogonal", "{} is hadamard, but keys of {} elements are no power of two; set gram_schmidt or givens",
+             size);
+    } else if (size == 1 && s_.orthogonal == kernels::Orthogonality::givens) {
+      refuse("orthogonal", "{} is givens, but keys of one element have no plane to rotate in; set gram_schmidt");
     }
     if (s_.stabiliser != Stabiliser::published) return;
     if (!s_.stabilised())
@@ -114,22 +162,35 @@ void ScanConfig::visit(SettingsVisitor& v) {
            Choices<ScanForm>{{"sum", ScanForm::sum}, {"gated", ScanForm::gated}, {"delta", ScanForm::delta}});
   v.choice("decay", s.decay, Need::optional,
            Choices<ScanDecay>{{"none", ScanDecay::none}, {"head", ScanDecay::head}, {"channel", ScanDecay::channel}});
+  v.field("time_step", s.time_step, Need::optional);
   v.field("beta", s.beta, Need::optional, betas);
+  v.field("key_heads", s.key_heads, Need::optional, ranges::not_negative);
+  v.field("key_size", s.key_size, Need::optional, key_sizes);
+  v.field("value_size", s.value_size, Need::optional, value_sizes);
   v.choice("features", s.features, Need::optional,
            Choices<ScanFeatures>{{"none", ScanFeatures::none},
                                  {"softmax", ScanFeatures::softmax},
                                  {"trigonometric", ScanFeatures::trigonometric},
                                  {"relu", ScanFeatures::relu}});
   v.field("count", s.count, Need::optional, counts);
-  v.choice("orthogonal", s.orthogonal, Need::optional, Choices<bool>{{"none", false}, {"gram_schmidt", true}});
+  v.choice("orthogonal", s.orthogonal, Need::optional,
+           Choices<kernels::Orthogonality>{{"gram_schmidt", kernels::Orthogonality::gram_schmidt},
+                                           {"hadamard", kernels::Orthogonality::hadamard},
+                                           {"givens", kernels::Orthogonality::givens},
+                                           {"none", kernels::Orthogonality::none}});
   v.field("redraw", s.redraw, Need::optional, ranges::not_negative);
   v.choice("normalise", s.normalise, Need::optional, switches());
   v.choice("stabiliser", s.stabiliser, Need::optional,
            Choices<Stabiliser>{{"running", Stabiliser::running}, {"published", Stabiliser::published}});
   v.field("convolution", s.convolution, Need::optional, widths);
+  v.field("convolution_bias", s.convolution_bias, Need::optional);
+  v.field("skip", s.skip, Need::optional);
   v.choice("gate", s.gate, Need::optional, switches());
   v.choice("norm", s.norm, Need::optional,
-           Choices<ScanNorm>{{"automatic", ScanNorm::automatic}, {"none", ScanNorm::none}, {"rms", ScanNorm::rms}});
+           Choices<ScanNorm>{{"automatic", ScanNorm::automatic},
+                             {"none", ScanNorm::none},
+                             {"rms", ScanNorm::rms},
+                             {"gated_rms", ScanNorm::gated_rms}});
   v.choice("memory", s.memory, Need::optional, Choices<bool>{{"none", false}, {"state", true}});
 }
 

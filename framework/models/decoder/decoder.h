@@ -56,6 +56,7 @@ class Decoder : public Model,
   std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
                                                 std::int64_t positions) const override;
   void begin_position(Context& ctx, DecodingState& state, std::int64_t position) const override;
+  std::int64_t positions_together(std::int64_t position) const override;
   void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
               const Tensor& logits) const override;
   bool generates(const DecodingState& state) const override;

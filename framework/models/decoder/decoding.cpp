@@ -115,6 +115,15 @@ void Decoder::begin_position(Context& ctx, DecodingState& state, std::int64_t po
     mixer(layer).begin_position(quiet, caches.mixer(layer), position);
 }
 
+// To the end of a segment at most: each begins with what its mixers keep of those before.
+std::int64_t Decoder::positions_together(std::int64_t position) const {
+  constexpr std::int64_t most = 256;
+  if (position == 0) return 1;  // the start vector's
+  for (std::int64_t layer = 0; layer < layers(); ++layer)
+    if (!mixer(layer).decodes_several()) return 1;
+  return std::min(most, config_.context - position % config_.context);
+}
+
 void Decoder::decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
                      const Tensor& logits) const {
   if (ctx.position == nullptr) begin_position(ctx, state, position);
@@ -127,7 +136,7 @@ void Decoder::decode(Context& ctx, DecodingState& state, std::int64_t position, 
     quiet.segment_position = own.place.as<std::int64_t>();
   }
   Scratch scratch(quiet);
-  const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.residual_dtype());
+  const Tensor h = scratch.tensor({previous.size(0), previous.size(1), config_.width}, ctx.residual_dtype());
   input_->embedding().decode(quiet, previous, h, position);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stack_->decode(quiet, h, normed, own.caches, position);

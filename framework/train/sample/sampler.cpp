@@ -6,6 +6,7 @@
 
 #include "framework/core/errors.h"
 #include "framework/ops/run.h"
+#include "kernels/copy_rows/copy_rows.h"
 
 namespace longstride {
 namespace {
@@ -51,6 +52,8 @@ class DrawnSequences {
   // (Decodes::begin_position).
   SampleMemory plan() {
     one_position((config_.length - 1) / context_ * context_);
+    for (const std::int64_t first : {std::int64_t{1}, context_})  // within the first window, and of a whole one
+      if (const std::int64_t count = together(first); count > 1) several_positions(first, count);
     return {state_->bytes(), static_cast<std::int64_t>(ctx_.arena->high_water())};
   }
 
@@ -86,8 +89,45 @@ class DrawnSequences {
     ops::run(ctx_, kernels::DrawArgs{drawing_, logits_, position, ctx_.position});
   }
 
+  // Positions of the prompt from this one on that are read at once.
+  std::int64_t together(std::int64_t position) const {
+    return std::min(decodes_.positions_together(position), drawing_.prompted - position);
+  }
+
+  void several_positions(std::int64_t first, std::int64_t count) {
+    Scratch scratch(ctx_);
+    const std::int64_t vocabulary = logits_.size(1);
+    const Tensor before = scratch.tensor({batch_, 1, count}, Dtype::u8),
+                 all = scratch.tensor({batch_ * count, vocabulary}, logits_.dtype()),
+                 by_row = all.reshape({batch_, count, vocabulary});
+    const Tensor bytes = drawing_.bytes.reshape({batch_, 1, config_.length});
+    ops::run(ctx_, kernels::CopyRowsArgs{bytes.slice(2, first - 1, first - 1 + count), before});
+    decodes_.decode(ctx_, *state_, first, before.reshape({batch_, count}), all);
+    for (std::int64_t i = 0; i < count; ++i) {
+      ops::run(ctx_, kernels::CopyRowsArgs{by_row.slice(1, i, i + 1), logits_.reshape({batch_, 1, vocabulary})});
+      ops::run(ctx_, kernels::DrawArgs{drawing_, logits_, first + i});
+    }
+  }
+
+  // Reads a prompt of which a model takes several positions at once, and says where it ended; of other models nothing.
+  std::int64_t read_prompt(const PositionsDone& progress, bool& go_on) {
+    if (together(1) <= 1) return 0;
+    std::int64_t position = 0;
+    while (go_on && position < drawing_.prompted) {
+      const std::int64_t count = together(position);
+      count > 1 ? several_positions(position, count) : one_position(position);
+      position += count;
+      queue_.synchronize();
+      go_on = progress(position);
+    }
+    return position;
+  }
+
   bool one_by_one(const PositionsDone& progress) {
-    for (std::int64_t position = 0; position < config_.length; ++position) {
+    bool go_on = true;
+    std::int64_t position = read_prompt(progress, go_on);
+    if (!go_on) return false;
+    for (; position < config_.length; ++position) {
       one_position(position);
       if (!progress(position + 1)) return false;
     }
@@ -102,12 +142,17 @@ class DrawnSequences {
 
   // The first position runs kernel by kernel, so that libraries choose their algorithms and kernels are loaded.
   bool by_graph(const PositionsDone& progress) {
+    bool go_on = true;
+    const std::int64_t begin = read_prompt(progress, go_on);
+    if (!go_on || begin == config_.length) return go_on;
+    queue_.copy_to_device(position_.data(), &begin, sizeof(begin));
+    queue_.synchronize();
     ctx_.position = position_.as<std::int64_t>();
-    decodes_.begin_position(ctx_, *state_, 0);
-    one_position(0);
+    decodes_.begin_position(ctx_, *state_, begin);
+    one_position(begin);
     Graph graph;
-    if (config_.length > 1) graph.capture(queue_, [&] { one_position(0); });
-    return in_blocks(1, progress, [&](std::int64_t first, std::int64_t count) {
+    if (config_.length > begin + 1) graph.capture(queue_, [&] { one_position(begin); });
+    return in_blocks(begin + 1, progress, [&](std::int64_t first, std::int64_t count) {
       for (std::int64_t position = first; position < first + count; ++position) {
         decodes_.begin_position(ctx_, *state_, position);
         graph.replay(queue_);

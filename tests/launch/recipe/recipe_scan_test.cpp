@@ -39,7 +39,7 @@ const Edit edits[] = {
     {", features: softmax, count: 2048", "count is 2048, but must be a number of features from 1 to 1,024"},
     {", features: trigonometric, count: 33",
      "count is 33, but trigonometric features are pairs of a cosine and a sine; choose an even number"},
-    {", features: softmax, orthogonal: hadamard", "orthogonal is hadamard, but must be none or gram_schmidt"},
+    {", features: softmax, orthogonal: qr", "orthogonal is qr, but must be gram_schmidt or hadamard or givens or none"},
     {", features: softmax, redraw: -1", "redraw is -1, but must be 0 or a positive whole number"},
     {", count: 64", "count has no effect, because there are no features; remove it, or set features"},
     {", redraw: 64", "redraw has no effect, because there are no features; remove it, or set features"},
@@ -57,6 +57,17 @@ const Edit edits[] = {
     {", convolution: 5", "convolution is 5, but must be 0, for none, or 2 to 4"},
     {", convolution: 1", "convolution is 1, which reads no other position; set 0, for none, or 2 to 4"},
     {", norm: layer", "norm is layer, but must be automatic or none or rms"},
+    {", convolution_bias: true", "convolution_bias is true, but there is no convolution; remove it, or set one"},
+    {", form: delta, decay: head, time_step: true",
+     "time_step is true, but only form gated with decay: head and without features has a step; remove it"},
+    {", features: relu, skip: true",
+     "skip is true, but values that pass by the quotient of features are no part of it; remove it"},
+    {", norm: gated_rms, gate: false", "norm is gated_rms, but there is no gate; set gate: true, or norm: rms"},
+    {", norm: gated_rms, key_heads: 1, value_size: 1000",
+     "norm is gated_rms over 2000 elements, but must be over at most 1024; set more key_heads, or norm: rms"},
+    {", key_heads: 3", "key_heads is 3, but must divide the number of heads, 2"},
+    {", features: relu, key_heads: 1", "key_heads is 1, but with features every head has keys of its own; remove it"},
+    {", key_size: 512", "key_size is 512, but must be 0, for the model's, or at most 256"},
     {", memory: rows", "memory is rows, but must be none or state"},
 };
 
@@ -81,8 +92,24 @@ TEST(ScanSettingsTest, MustAgreeWithTheModelAndTheRanks) {
                 [] { parse_recipe(recipe_with(", features: relu, memory: state", ", rotary_base: 100"), "r.yaml"); }),
             "r.yaml:3: model.mixers.0.memory is state, but features of queries and keys that model.rotary_base rotates "
             "by their place in the window cannot continue; set model.rotary_base: 0");
-  EXPECT_EQ(user_error_of([] { parse_recipe(recipe_with("", "", "parallel: {sequence_ranks: 2}\n"), "r.yaml"); }),
-            "r.yaml:5: parallel.sequence_ranks is 2, but model.mixers.0 reads whole sequences; set it to 1");
+  for (const auto& [ratio, kind, error] :
+       {std::tuple{"0.75", "hadamard", "but keys of 6 elements are no power of two; set gram_schmidt or givens"},
+        {"0.125", "givens", "but keys of one element have no plane to rotate in; set gram_schmidt"}})
+    EXPECT_EQ(user_error_of([&] {
+                parse_recipe(recipe_with(fmt::format(", features: relu, orthogonal: {}", kind),
+                                         fmt::format(", key_ratio: {}", ratio)),
+                             "r.yaml");
+              }),
+              fmt::format("r.yaml:3: model.mixers.0.orthogonal is {}, {}", kind, error));
+  const auto divided = [](const std::string& keys) {
+    return user_error_of(
+        [&] { parse_recipe(recipe_with(keys, "", "parallel: {sequence_ranks: 2}\n"), "r.yaml", {"model.layers=3"}); });
+  };
+  const std::string start = "r.yaml:5: parallel.sequence_ranks is 2, but ";
+  EXPECT_EQ(divided(", memory: state"), start + "model.mixers.0.memory is state, which needs whole rows; set it to 1");
+  EXPECT_EQ(divided(", key_heads: 1"), start + "must divide model.mixers.0.key_heads, 1");
+  EXPECT_EQ(divided("}, [{kind: scan, heads: 1}, {kind: attention, parts: [dense], heads: 1}], {kind: scan"),
+            start + "must divide model.mixers.1.0.heads, 1");
 }
 
 TEST(ScanSettingsTest, WhatAttentionDoesToQueriesAndKeysNeedsFeaturesOrAttention) {
@@ -111,7 +138,7 @@ TEST(ScanSettingsTest, DefaultsAreThoseOfTheNamedSystems) {
   EXPECT_EQ(performer.gate, Switch::off);
   EXPECT_EQ(performer.norm, ScanNorm::none);
   EXPECT_EQ(performer.count, 256);
-  EXPECT_TRUE(performer.orthogonal);
+  EXPECT_EQ(performer.orthogonal, kernels::Orthogonality::gram_schmidt);
   for (const char* keys :
        {", form: gated, decay: head", ", form: gated, decay: channel", ", form: delta, decay: head"}) {
     const ScanSettings gated = resolved(keys);

@@ -10,6 +10,7 @@ namespace {
 
 using kernels::Direction;
 using kernels::FeatureKind;
+using kernels::Orthogonality;
 using enum FeatureKind;
 
 struct FeatureShape {
@@ -234,7 +235,7 @@ TEST_P(FeaturesTest, HalvesThatHandOverTheirCAreTheWhole) {
   const auto features = c.features.raw(), decay = c.decay->raw();
   c.features.reset(), c.decay->reset();
   Operand handed = filled({1, s.heads}, exact(), -std::numeric_limits<double>::infinity());
-  for (const auto& [from, to] : {std::pair{0, 77}, {77, 200}}) {
+  for (const auto& [from, to] : {std::pair{0, 128}, {128, 200}}) {
     kernels::FeaturesArgs half = c.args();
     for (Tensor* t : {&half.x, &half.features, &half.decay}) *t = t->slice(1, from, to);
     half.first_c = half.last_c = handed;
@@ -264,26 +265,43 @@ TEST_P(FeaturesTest, StatesBeginWithNoneAndNeverEndSo) {
   for (const double value : state.found()) EXPECT_TRUE(value > 0 && value < 1e-30) << value;
 }
 
+constexpr Orthogonality orthogonal_kinds[] = {Orthogonality::gram_schmidt, Orthogonality::hadamard,
+                                              Orthogonality::givens};
+
+// 20 rows are two runs of 8 and half of one.
 TEST_P(FeaturesTest, AProjectionIsOrthogonalAndPureInSeedAndRedraw) {
-  Operand a = result({2, 20, 8}, exact()), b = result({2, 20, 8}, exact()), independent = result({2, 20, 8}, exact());
-  run(kernels::DrawProjectionArgs{.projection = a, .seed = 5, .redraw = 3}, {&a});
-  run(kernels::DrawProjectionArgs{.projection = b, .seed = 5, .redraw = 4}, {&b});
-  run(kernels::DrawProjectionArgs{.projection = independent, .seed = 5, .redraw = 3, .orthogonal = false},
+  Operand independent = result({2, 20, 8}, exact());
+  run(kernels::DrawProjectionArgs{.projection = independent, .seed = 5, .redraw = 3, .orthogonal = Orthogonality::none},
       {&independent});
-  EXPECT_NE(a.raw(), b.raw());
-  const Operand step = with_values({1}, Dtype::i64, {49});
-  Operand by_step = result({2, 20, 8}, exact());
-  run(kernels::DrawProjectionArgs{.projection = by_step, .seed = 5, .step = step->as<std::int64_t>(), .every = 12},
-      {&by_step});
-  EXPECT_EQ(by_step.raw(), b.raw());  // redraw 4
-  const std::vector<double> w = a.found(), free = independent.found();
-  const auto dot = [](const std::vector<double>& x, std::size_t i, std::size_t j) {
-    return std::inner_product(&x[i * 8], &x[i * 8] + 8, &x[j * 8], 0.0);
-  };
-  const double near = 100 * half_step_of(exact());
-  for (std::size_t i = 0; i < 40; ++i) {
-    EXPECT_NEAR(dot(w, i, i), dot(free, i, i), near * dot(free, i, i));
-    for (std::size_t j = i / 20 * 20 + i % 20 / 8 * 8; j < i; ++j) EXPECT_NEAR(dot(w, i, j), 0, near * 10);
+  const std::vector<double> free = independent.found();
+  std::vector<std::vector<double>> all;
+  for (const Orthogonality kind : orthogonal_kinds) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    Operand a = result({2, 20, 8}, exact()), b = result({2, 20, 8}, exact()), by_step = result({2, 20, 8}, exact());
+    run(kernels::DrawProjectionArgs{.projection = a, .seed = 5, .redraw = 3, .orthogonal = kind}, {&a});
+    run(kernels::DrawProjectionArgs{.projection = b, .seed = 5, .redraw = 4, .orthogonal = kind}, {&b});
+    EXPECT_NE(a.raw(), b.raw());
+    const Operand step = with_values({1}, Dtype::i64, {49});
+    run(
+        kernels::DrawProjectionArgs{
+            .projection = by_step, .seed = 5, .orthogonal = kind, .step = step->as<std::int64_t>(), .every = 12},
+        {&by_step});
+    EXPECT_EQ(by_step.raw(), b.raw());  // redraw 4
+    const std::vector<double> w = a.found();
+    const auto dot = [](const std::vector<double>& x, std::size_t i, std::size_t j) {
+      return std::inner_product(&x[i * 8], &x[i * 8] + 8, &x[j * 8], 0.0);
+    };
+    const double near = 100 * half_step_of(exact());
+    for (std::size_t i = 0; i < 40; ++i) {
+      EXPECT_NEAR(dot(w, i, i), dot(free, i, i), near * dot(free, i, i));
+      for (std::size_t j = i / 20 * 20 + i % 20 / 8 * 8; j < i; ++j) EXPECT_NEAR(dot(w, i, j), 0, near * 10);
+    }
+    for (std::size_t i = 0; i < 8; ++i)  // runs are drawn apart
+      EXPECT_GT(
+          std::abs(dot(w, i, i + 8) - std::copysign(std::sqrt(dot(w, i, i) * dot(w, i + 8, i + 8)), dot(w, i, i + 8))),
+          near);
+    for (const std::vector<double>& other : all) EXPECT_NE(w, other);
+    all.push_back(w);
   }
 }
 
@@ -332,10 +350,42 @@ std::vector<double> softmax_attention(const FeatureShape& s, const Operand& q, c
   return o;
 }
 
+// Over draws of the projection, the mean of phi(q) . phi(k) exp(c_q + c_k) / m is exp(q . k / sqrt(d)).
+TEST_P(FeatureGradientTest, ProductsEstimateTheKernelWithoutBias) {
+  constexpr std::uint32_t redraws = 3000;
+  FeatureShape s{.both = true};
+  s.n = 1, s.heads = 1, s.m = 48, s.deviation = 0.5;
+  Case q = drawn(s, 1), k = drawn(s, 2);
+  double score = 0, halves = 0;
+  for (std::int64_t e = 0; e < s.d; ++e) {
+    score += q.x.at(e) * k.x.at(e) / 4;
+    halves += (q.x.at(e) * q.x.at(e) + k.x.at(e) * k.x.at(e)) / 8;
+  }
+  for (const Orthogonality kind :
+       {Orthogonality::none, Orthogonality::gram_schmidt, Orthogonality::hadamard, Orthogonality::givens}) {
+    double sum = 0, squares = 0;
+    for (std::uint32_t redraw = 0; redraw < redraws; ++redraw) {
+      ops::run(ctx, kernels::DrawProjectionArgs{
+                        .projection = q.projection, .seed = 2, .redraw = redraw, .orthogonal = kind});
+      double estimate = 0;
+      for (std::int64_t i = 0; i < s.m; ++i) {
+        double along = 0;
+        for (std::int64_t e = 0; e < s.d; ++e)
+          along += q.projection->as<const double>()[i * s.d + e] * (q.x.at(e) + k.x.at(e)) / 2;
+        estimate += std::exp(along - halves) / static_cast<double>(s.m);
+      }
+      sum += estimate / redraws, squares += estimate * estimate / redraws;
+    }
+    const double deviation = std::sqrt((squares - sum * sum) / redraws);
+    EXPECT_LT(deviation, 0.02 * std::exp(score));  // or the test says nothing
+    EXPECT_NEAR(sum, std::exp(score), 4 * deviation) << "orthogonal " << static_cast<int>(kind);
+  }
+}
+
 TEST_P(FeatureGradientTest, ErrorsFallAsTheRootOfFeaturesAndOrthogonalRowsHaveLess) {
   constexpr std::uint32_t redraws = 40;
   // Root mean square error of attention by drawn features.
-  const auto error = [&](std::int64_t m, bool orthogonal) {
+  const auto error = [&](std::int64_t m, Orthogonality orthogonal) {
     FeatureShape s{.both = true};
     s.n = 128, s.heads = 1, s.m = m, s.deviation = 0.4;
     Attention a = attention(s, s.deviation);
@@ -351,11 +401,14 @@ TEST_P(FeatureGradientTest, ErrorsFallAsTheRootOfFeaturesAndOrthogonalRowsHaveLe
     }
     return std::sqrt(squares / (redraws * static_cast<double>(right.size())));
   };
-  const double few = error(32, true), more = error(128, true), most = error(512, true);
-  EXPECT_NEAR(few / more, 2, 0.4) << few << " " << more;
-  EXPECT_NEAR(more / most, 2, 0.4) << more << " " << most;
-  EXPECT_LT(few, error(32, false));
-  EXPECT_LT(most, error(512, false));
+  const double few_independent = error(32, Orthogonality::none), most_independent = error(512, Orthogonality::none);
+  for (const Orthogonality kind : orthogonal_kinds) {
+    const double few = error(32, kind), more = error(128, kind), most = error(512, kind);
+    EXPECT_NEAR(few / more, 2, 0.4) << few << " " << more;
+    EXPECT_NEAR(more / most, 2, 0.4) << more << " " << most;
+    EXPECT_LT(few, few_independent) << static_cast<int>(kind);
+    EXPECT_LT(most, most_independent) << static_cast<int>(kind);
+  }
 }
 
 }  // namespace

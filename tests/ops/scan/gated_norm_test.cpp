@@ -19,13 +19,13 @@ T sigmoid(T x) {
 class GatedNormTest : public OpTest {
  protected:
   struct Case {
-    bool normed, gated;
-    std::int64_t rows, size;
+    bool normed, gated, gate_first;
+    std::int64_t rows, size, sets;
     Operand x, dy, gain, gate;
 
     Tensor gain_of() const { return normed ? Tensor(gain) : Tensor{}; }
     Tensor gate_of() const { return gated ? Tensor(gate) : Tensor{}; }
-    GatedNormArgs args(const Operand& y) const { return {x, y, gain_of(), gate_of()}; }
+    GatedNormArgs args(const Operand& y) const { return {x, y, gain_of(), gate_of(), gate_first}; }
     GatedNormBackwardArgs backward(const Operand& dx, const Operand& dgain, const Operand& dgate) const {
       return {.dy = dy,
               .x = x,
@@ -33,18 +33,29 @@ class GatedNormTest : public OpTest {
               .gain = gain_of(),
               .gate = gate_of(),
               .dgain = normed ? Tensor(dgain) : Tensor{},
-              .dgate = gated ? Tensor(dgate) : Tensor{}};
+              .dgate = gated ? Tensor(dgate) : Tensor{},
+              .gate_first = gate_first};
     }
+    // An element that is normalised.
+    template <class T>
+    T input(std::int64_t i) const {
+      return static_cast<T>(x.at(i)) * (gate_first ? silu<T>(i) : T(1));
+    }
+    // The factor behind it, but for the gain.
+    template <class T>
+    T factor(std::int64_t i) const {
+      return gate_first ? T(1) : silu<T>(i);
+    }
+    std::int64_t gain_at(std::int64_t i) const { return i % (sets * size); }
     template <class T>
     T root(std::int64_t row) const {
       T squares = 0;
-      for (std::int64_t j = 0; j < size; ++j)
-        squares += static_cast<T>(x.at(row * size + j)) * static_cast<T>(x.at(row * size + j));
+      for (std::int64_t j = 0; j < size; ++j) squares += input<T>(row * size + j) * input<T>(row * size + j);
       return normed ? std::sqrt(squares / static_cast<T>(size) + T(1e-6)) : T(1);
     }
     template <class T>
-    T scale(std::int64_t j) const {
-      return normed ? static_cast<T>(gain.at(j)) : T(1);
+    T scale(std::int64_t i) const {
+      return normed ? static_cast<T>(gain.at(gain_at(i))) : T(1);
     }
     template <class T>
     T silu(std::int64_t i) const {
@@ -54,9 +65,12 @@ class GatedNormTest : public OpTest {
 
   std::vector<Case> cases(std::int64_t rows, std::int64_t size) {
     std::vector<Case> out;
-    for (const auto& [normed, gated] : {std::pair{true, true}, {true, false}, {false, true}})
-      out.push_back({normed, gated, rows, size, normals({rows, size}, 1, 2), normals({rows, size}, 2),
-                     normals({size}, exact(), 3), normals({rows, size}, 4, 2)});
+    const auto add = [&](bool normed, bool gated, bool gate_first, std::int64_t sets) {
+      out.push_back({normed, gated, gate_first, rows, size, sets, normals({rows, size}, 1, 2), normals({rows, size}, 2),
+                     normals({sets, size}, exact(), 3), normals({rows, size}, 4, 2)});
+    };
+    add(true, true, false, 1), add(true, false, false, 1), add(false, true, false, 1), add(true, true, true, 1);
+    if (rows % 2 == 0) add(true, true, true, 2), add(true, true, false, 2);
     return out;
   }
 };
@@ -66,8 +80,8 @@ template <class T, class Case>
 std::vector<T> plain(const Case& c) {
   std::vector<T> out;
   for (std::int64_t i = 0; i < c.rows * c.size; ++i)
-    out.push_back(static_cast<T>(c.x.at(i)) / c.template root<T>(i / c.size) * c.template scale<T>(i % c.size) *
-                  c.template silu<T>(i));
+    out.push_back(c.template input<T>(i) / c.template root<T>(i / c.size) * c.template scale<T>(i) *
+                  c.template factor<T>(i));
   return out;
 }
 
@@ -86,17 +100,20 @@ Gradients<T> plain_backward(const Case& c, const std::vector<double>& dgain) {
     const auto each = [&](auto&& f) {
       for (std::int64_t j = 0; j < c.size; ++j) {
         const std::int64_t i = row * c.size + j;
-        f(i, j, static_cast<T>(c.x.at(i)) / root, static_cast<T>(c.dy.at(i)) * c.template silu<T>(i));
+        f(i, c.template input<T>(i) / root, static_cast<T>(c.dy.at(i)) * c.template factor<T>(i));
       }
     };
-    each([&](std::int64_t i, std::int64_t j, T h, T u) {
-      along += u * c.template scale<T>(j) * h / static_cast<T>(c.size);
-      out.dgain[static_cast<std::size_t>(j)] += u * h;
-      const T g = static_cast<T>(c.gate.at(i)), s = sigmoid(g);
-      out.dgate.push_back(static_cast<T>(c.dy.at(i)) * h * c.template scale<T>(j) * (s + g * s * (1 - s)));
+    each([&](std::int64_t i, T h, T u) {
+      along += u * c.template scale<T>(i) * h / static_cast<T>(c.size);
+      out.dgain[static_cast<std::size_t>(c.gain_at(i))] += u * h;
     });
-    each([&](std::int64_t, std::int64_t j, T h, T u) {
-      out.dx.push_back((u * c.template scale<T>(j) - (c.normed ? h * along : T(0))) / root);
+    each([&](std::int64_t i, T h, T u) {
+      const T d = (u * c.template scale<T>(i) - (c.normed ? h * along : T(0))) / root;
+      const T g = static_cast<T>(c.gate.at(i)), s = sigmoid(g), slope = s + g * s * (1 - s);
+      out.dgate.push_back(
+          (c.gate_first ? d * static_cast<T>(c.x.at(i)) : static_cast<T>(c.dy.at(i)) * h * c.template scale<T>(i)) *
+          slope);
+      out.dx.push_back(c.gate_first ? d * g * s : d);
     });
   }
   return out;
@@ -106,7 +123,7 @@ TEST_P(GatedNormTest, IsAsExactAsAPlainLoop) {
   for (const auto& [rows, size] : shapes)
     for (const Case& c : cases(rows, size)) {
       Operand y = result({rows, size}), dx = result({rows, size}), dgate = result({rows, size});
-      Operand dgain = normals({size}, exact(), 5);
+      Operand dgain = normals({c.sets, size}, exact(), 5);
       run(c.args(y), {&y});
       expect_as_exact_as_plain("y", y, [&](auto zero) { return plain<decltype(zero)>(c); });
       std::vector<Operand*> written = {&dx};
@@ -123,7 +140,8 @@ TEST_P(GatedNormTest, IsAsExactAsAPlainLoop) {
 TEST_P(GatedNormTest, GradientsEqualFiniteDifferences) {
   if (compute() != Dtype::f64) return;
   for (const Case& c : cases(6, 5)) {
-    const Operand y = result({6, 5}), dx = result({6, 5}), dgate = result({6, 5}), dgain = filled({5}, exact(), 0);
+    const Operand y = result({6, 5}), dx = result({6, 5}), dgate = result({6, 5}),
+                  dgain = filled({c.sets, 5}, exact(), 0);
     ops::run(ctx, c.backward(dx, dgain, dgate));
     const auto loss = [&] {
       ops::run(ctx, c.args(y));
@@ -139,7 +157,7 @@ TEST_P(GatedNormTest, GradientsEqualFiniteDifferences) {
 
 TEST_P(GatedNormTest, TheGradientMayOverwriteThatOfTheResult) {
   for (const Case& c : cases(70, 64)) {
-    Operand dx = result({70, 64}), dgate = result({70, 64}), dgain = filled({64}, exact(), 0),
+    Operand dx = result({70, 64}), dgate = result({70, 64}), dgain = filled({c.sets, 64}, exact(), 0),
             dy = normals({70, 64}, 2);
     ops::run(ctx, c.backward(dx, dgain, dgate));
     GatedNormBackwardArgs in_place = c.backward(dy, dgain, dgate);

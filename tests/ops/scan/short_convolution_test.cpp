@@ -12,28 +12,41 @@ using kernels::ShortConvolutionBackwardArgs;
 
 struct Sizes {
   std::int64_t batch, n, channels, width;
-  bool before = false, documents = false;
+  bool before = false, documents = false, bias = false;
 
   Shape x() const { return {batch, n, channels}; }
   Shape kept() const { return {batch, width - 1, channels}; }
 };
-const Sizes sizes[] = {{1, 1, 1, 4},          {2, 2, 3, 4, true},         {2, 37, 5, 2},
-                       {1, 150, 24, 3, true}, {3, 90, 16, 4, true, true}, {2, 70, 300, 4, false, true}};
+const Sizes sizes[] = {{1, 1, 1, 4},
+                       {2, 2, 3, 4, true},
+                       {2, 37, 5, 2},
+                       {1, 150, 24, 3, true},
+                       {3, 90, 16, 4, true, true},
+                       {2, 70, 300, 4, false, true},
+                       {3, 90, 16, 4, true, true, true}};
 
 class ShortConvolutionTest : public OpTest {
  protected:
   struct Case {
     Sizes s;
-    Operand x, dy, weight, before, begin;
+    Operand x, dy, weight, before, begin, bias;
 
+    Tensor bias_of() const { return s.bias ? Tensor(bias) : Tensor{}; }
     Tensor before_of() const { return s.before ? Tensor(before) : Tensor{}; }
     Tensor begin_of() const { return s.documents ? Tensor(begin) : Tensor{}; }
     ShortConvolutionArgs args(const Operand& y) const {
-      return {.x = x, .weight = weight, .y = y, .before = before_of(), .begin = begin_of()};
+      return {.x = x, .weight = weight, .y = y, .before = before_of(), .begin = begin_of(), .bias = bias_of()};
     }
-    ShortConvolutionBackwardArgs backward(const Operand& dx, const Operand& dweight) const {
-      return {
-          .dy = dy, .x = x, .weight = weight, .dx = dx, .dweight = dweight, .before = before_of(), .begin = begin_of()};
+    ShortConvolutionBackwardArgs backward(const Operand& dx, const Operand& dweight, const Operand& dbias) const {
+      return {.dy = dy,
+              .x = x,
+              .weight = weight,
+              .dx = dx,
+              .dweight = dweight,
+              .before = before_of(),
+              .begin = begin_of(),
+              .bias = bias_of(),
+              .dbias = s.bias ? Tensor(dbias) : Tensor{}};
     }
     // Channel c of row p as position t of sequence q sees it.
     double seen(std::int64_t q, std::int64_t p, std::int64_t t, std::int64_t c) const {
@@ -43,7 +56,7 @@ class ShortConvolutionTest : public OpTest {
     }
     template <class T>
     T sum(std::int64_t q, std::int64_t t, std::int64_t c) const {
-      T out = 0;
+      T out = s.bias ? static_cast<T>(bias.at(c)) : T(0);
       for (std::int64_t j = 0; j < s.width; ++j)
         out += static_cast<T>(weight.at(c * s.width + s.width - 1 - j)) * static_cast<T>(seen(q, t - j, t, c));
       return out;
@@ -64,7 +77,8 @@ class ShortConvolutionTest : public OpTest {
             normals(s.x(), 2),
             normals({s.channels, s.width}, exact(), 3),
             normals(s.kept(), 4),
-            with_values({s.batch, 1, s.n}, Dtype::i32, std::move(begins))};
+            with_values({s.batch, 1, s.n}, Dtype::i32, std::move(begins)),
+            normals({s.channels}, exact(), 6)};
   }
 };
 LONGSTRIDE_OP_TESTS(ShortConvolutionTest);
@@ -95,15 +109,22 @@ TEST_P(ShortConvolutionTest, GradientsAreAsExact) {
   for (const Sizes& s : sizes) {
     const Case c = drawn(s);
     Operand dx = result(s.x()), dweight = normals({s.channels, s.width}, exact(), 5);
-    run(c.backward(dx, dweight), {&dx, &dweight});
+    Operand dbias = normals({s.channels}, exact(), 7);
+    std::vector<Operand*> written{&dx, &dweight};
+    if (s.bias) written.push_back(&dbias);
+    run(c.backward(dx, dweight, dbias), written);
     const auto plain = [&](auto zero) {
       using T = decltype(zero);
-      std::pair<std::vector<T>, std::vector<T>> out;
+      struct {
+        std::vector<T> first, second, bias;
+      } out;
+      out.bias.assign(dbias.values().begin(), dbias.values().end());
       out.first.assign(static_cast<std::size_t>(c.x->count()), T(0));
       out.second.assign(dweight.values().begin(), dweight.values().end());
       c.each([&](std::int64_t q, std::int64_t t, std::int64_t channel) {
         const T p = c.sum<T>(q, t, channel), dy = static_cast<T>(c.dy.at((q * s.n + t) * s.channels + channel));
         const T d = dy * (sigmoid(p) + p * sigmoid(p) * (1 - sigmoid(p)));
+        out.bias[static_cast<std::size_t>(channel)] += d;
         for (std::int64_t j = 0; j < s.width; ++j) {
           const auto tap = static_cast<std::size_t>(channel * s.width + s.width - 1 - j);
           out.second[tap] += d * static_cast<T>(c.seen(q, t - j, t, channel));
@@ -116,15 +137,17 @@ TEST_P(ShortConvolutionTest, GradientsAreAsExact) {
     };
     expect_as_exact_as_plain("dx", dx, [&](auto zero) { return plain(zero).first; });
     expect_as_exact_as_plain("dweight", dweight, [&](auto zero) { return plain(zero).second; });
+    if (s.bias) expect_as_exact_as_plain("dbias", dbias, [&](auto zero) { return plain(zero).bias; });
   }
 }
 
 TEST_P(ShortConvolutionTest, GradientsEqualFiniteDifferences) {
   if (compute() != Dtype::f64) return;
-  const Sizes s{2, 40, 3, 4, true, true};
+  const Sizes s{2, 40, 3, 4, true, true, true};
   const Case c = drawn(s);
-  const Operand y = result(s.x()), dx = result(s.x()), dweight = filled({3, 4}, exact(), 0);
-  ops::run(ctx, c.backward(dx, dweight));
+  const Operand y = result(s.x()), dx = result(s.x()), dweight = filled({3, 4}, exact(), 0),
+                dbias = filled({3}, exact(), 0);
+  ops::run(ctx, c.backward(dx, dweight, dbias));
   const auto loss = [&] {
     ops::run(ctx, c.args(y));
     double total = 0;
@@ -133,6 +156,7 @@ TEST_P(ShortConvolutionTest, GradientsEqualFiniteDifferences) {
   };
   expect_gradient("x", c.x, dx, loss);
   expect_gradient("weight", c.weight, dweight, loss);
+  expect_gradient("bias", c.bias, dbias, loss);
 }
 
 // In pieces, down to single rows that write over those before them, as in generation.

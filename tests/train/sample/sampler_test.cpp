@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/distance_toys.h"
+#include "tests/support/scan_toys.h"
 
 namespace longstride {
 namespace {
@@ -65,6 +66,27 @@ TEST(Sampler, SamplesDoNotDependOnHowManyAreDrawnAtOnce) {
   }
   s.sampling.seed = 2;
   EXPECT_NE(sampled(toy, s).bytes, together.bytes);
+}
+
+// Scans read a prompt several positions at a time, across windows.
+TEST(Sampler, APromptReadAtOnceLeadsToTheSameBytesAsOneReadByByte) {
+  for (const auto& [name, config] : test::scan_toys()) {
+    ToyModel<float> toy(config);
+    toy.randomise();
+    SampleConfig s;
+    s.count = 3;
+    s.length = longest_sample(toy.model()) > config.context ? 4 * config.context + 3 : config.context;
+    const Samples drawn = sampled(toy, s);
+    for (const std::int64_t given : {std::int64_t{1}, std::int64_t{2}, config.context - 1, s.length - 1, s.length}) {
+      s.prompts.clear();
+      for (const auto& bytes : drawn.bytes) s.prompts.emplace_back(bytes.begin(), bytes.begin() + given);
+      const Samples found = sampled(toy, s);
+      EXPECT_EQ(found.bytes, drawn.bytes) << name << " " << given;
+      for (std::size_t row = 0; row < drawn.bytes.size(); ++row)
+        for (std::size_t i = 0; i < drawn.bytes[row].size(); ++i)
+          ASSERT_NEAR(found.log_probabilities[row][i], drawn.log_probabilities[row][i], 2e-5) << name << " at " << i;
+    }
+  }
 }
 
 // The memories of a row are its own, and a prompt of any length leads to them.
