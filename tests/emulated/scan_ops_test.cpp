@@ -84,7 +84,7 @@ TEST(EmulatedScanOps, GatedNorm) {
     bool normed, gated, gate_first;
     int sets;
   };
-  for (const auto& [rows, size] : {std::pair{1, 2}, {70, 7}, {132, 100}})
+  for (const auto& [rows, size] : {std::pair{1, 2}, {70, 7}, {132, 100}, {70, 64}, {40, 132}})
     for (const auto& [normed, gated, gate_first, sets] :
          {Form{true, true, false, 1}, {true, false, false, 2}, {false, true, false, 1}, {true, true, true, 2}}) {
       if (rows % sets != 0) continue;
@@ -121,7 +121,8 @@ TEST(EmulatedScanOps, GatedNorm) {
 TEST(EmulatedScanOps, ShortConvolution) {
   for (const std::int64_t width : {2, 3, 4})
     for (const bool documents : {false, true}) {
-      const std::int64_t batch = 2, n = 75, channels = 5;
+      // With one channel a thread, and with four.
+      const std::int64_t batch = 2, n = 75, channels = width == 3 ? 5 : 12;
       const Shape shape{batch, n, channels}, kept{batch, width - 1, channels}, taps{channels, width};
       Numbers x(shape, 1), dy(shape, 2), weight(taps, 3), before(kept, 4), shifts({channels}, 7);
       const Tensor bias = width < 4 ? Tensor(shifts) : Tensor{};
