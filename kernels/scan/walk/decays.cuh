@@ -18,7 +18,7 @@ __device__ inline float decay_at(const ScanCall& call, const Place& place, int r
 }
 
 // Products of rows and of parts.
-struct Products {
+struct alignas(16) Products {
   float a[chunk];
   float in[chunk], out[chunk];  // from the part's start through a row, and behind it to the part's end
   float total[parts];
@@ -42,7 +42,7 @@ struct Products {
 };
 // Between the rows of a part: D of row i and an earlier one j at [i][j % 16].
 struct Near {
-  float d[chunk][part];
+  alignas(8) float d[chunk][part];
 };
 
 // A warp's part of the work: the rows of a part, a lane each, whose decay it has read.
@@ -89,21 +89,30 @@ __device__ inline float between(const Products& products, int late, int early) {
   return x;
 }
 template <class F>
-__device__ inline void each_visible(Strip<1>& scores, const Products& products, const Near& near, int late, int early,
-                                    bool scaled, F&& f) {
-  const float over = scaled && early < late ? between(products, late, early) : 1.0f;
-  scores.each_pair([&](int r, int c, float& x, float& y) {
-    const int query = late * part + r, key = early * part + c;
-    float low = 1, high = 1;
-    if (scaled && early < late) {
-      const float factor = products.in[query] * over;
-      low = factor * products.out[key];
-      high = factor * products.out[key + 1];
-    } else if (scaled) {
-      low = near.d[query][c];
-      high = near.d[query][c + 1];
+__device__ __forceinline__ void each_visible(Strip<1>& scores, const Products& products, const Near& near, int late,
+                                             int early, bool scaled, F&& f) {
+  const int row = late * part, column = early * part;
+  if (early < late) {
+    float factor[2] = {1, 1};
+    float2 out[2] = {{1, 1}, {1, 1}};
+    if (scaled) {
+      const float over = between(products, late, early);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        factor[i] = products.in[row + this_lane() / 4 + 8 * i] * over;
+        out[i] = *reinterpret_cast<const float2*>(products.out + column + this_lane() % 4 * 2 + 8 * i);
+      }
     }
-    f(query, key, key <= query ? x * low : 0.0f, key + 1 <= query ? y * high : 0.0f);
+    scores.each_pair([&](int r, int c, float x, float y) {
+      const float2& of_key = out[c / 8];
+      f(row + r, column + c, x * (factor[r / 8] * of_key.x), y * (factor[r / 8] * of_key.y));
+    });
+    return;
+  }
+  scores.each_pair([&](int r, int c, float x, float y) {
+    float2 d{1, 1};
+    if (scaled) d = *reinterpret_cast<const float2*>(&near.d[row + r][c]);
+    f(row + r, column + c, c <= r ? x * d.x : 0.0f, c + 1 <= r ? y * d.y : 0.0f);
   });
 }
 
