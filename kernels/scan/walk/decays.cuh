@@ -5,18 +5,6 @@
 
 namespace longstride::kernels::cuda::scanning::walk {
 
-// The decay of a row and channel, 0 where a group begins and 1 beyond the chunk.
-__device__ inline float decay_at(const ScanCall& call, const Place& place, int row, int channel) {
-  if (row >= place.count) return 1;
-  const int position = place.first + row;
-  if (call.begin != nullptr && position > 0 &&
-      call.begin[static_cast<std::int64_t>(place.sequence) * call.n + position] == position)
-    return 0;
-  if (call.decay == nullptr) return 1;
-  const std::int64_t at = place.at(call, row);
-  return expf(call.decay[call.channels ? at * call.key_size + channel : at]);
-}
-
 // Products of rows and of parts.
 struct alignas(16) Products {
   float a[chunk];
@@ -45,12 +33,28 @@ struct Near {
   alignas(8) float d[chunk][part];
 };
 
-// A warp's part of the work: the rows of a part, a lane each, whose decay it has read.
-__device__ inline float fetch_decay(const ScanCall& call, const Place& place) {
-  return this_warp() < parts && this_lane() < part ? decay_at(call, place, this_warp() * part + this_lane(), 0) : 1.0f;
+// A row's decay as it is in memory: what is made of it would wait for it.
+struct ReadDecay {
+  float logarithm = 0;
+  std::int32_t begin = -1;  // where the row's group begins
+
+  __device__ float value(int position) const {
+    return begin >= 0 && begin == position && position > 0 ? 0.0f : expf(logarithm);
+  }
+};
+// A warp's part of the work: the rows of a part, a lane each.
+__device__ inline ReadDecay read_decay(const ScanCall& call, const Place& place) {
+  ReadDecay x;
+  const int row = this_warp() * part + this_lane();
+  if (this_warp() >= parts || this_lane() >= part || row >= place.count) return x;
+  if (call.begin != nullptr)
+    x.begin = call.begin[static_cast<std::int64_t>(place.sequence) * call.n + place.first + row];
+  if (call.decay != nullptr) x.logarithm = call.decay[place.at(call, row)];
+  return x;
 }
-__device__ inline void set_products(Products& products, Near* near, float a) {
+__device__ inline void set_products(Products& products, Near* near, const ReadDecay& read, const Place& place) {
   if (this_warp() >= parts) return;
+  const float a = read.value(place.first + this_warp() * part + this_lane());
   const int lane = this_lane(), row = this_warp() * part + lane % part;
   float in = a, out = 1;
 #pragma unroll

@@ -58,7 +58,7 @@ struct DeltaSums {
                                   bytes_of_square<T>);
     copies_commit();
     set_beta(beta, call, at);
-    if (call.scaled) set_products(products, Backwards ? &near : nullptr, fetch_decay(call, at));
+    if (call.scaled) set_products(products, Backwards ? &near : nullptr, read_decay(call, at), at);
   }
   __device__ void walk() {
     State<T, K, piece> state;
