@@ -21,7 +21,7 @@ struct Swizzled {
   static constexpr int columns = C;
   T* data;
 
-  // What depends on the column's word alone comes last, where it is often a constant.
+  // The column's word comes last, where it is often a constant.
   __device__ static int offset(int row, int column) { return (row * C + row % 8 * 8 + column % 8) ^ (column / 8 * 8); }
   __device__ T* at(int row, int column) const { return data + offset(row, column); }
   // Two neighbours, of an even column.
