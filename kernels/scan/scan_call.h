@@ -96,6 +96,8 @@ void delta_inverses(const ScanCall&, const Launch&);
 // S before every run, or G behind it.
 template <class T>
 void delta_runs(const ScanCall&, bool backwards, const float* first, float* last, const Launch&);
+// The scan over runs: S, or G, from what every run adds and its transition.
+void carry_delta(const ScanCall&, bool backwards, const float* first, float* last, const Launch&);
 template <class T>
 void delta_outputs_of_runs(const ScanCall&, const Launch&);
 template <class T>

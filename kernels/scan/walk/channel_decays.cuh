@@ -144,6 +144,27 @@ __device__ __forceinline__ void scale_channels(std::uint32_t (&a)[4], int c, F&&
   scale_fragment<T>(a, 1, 1, {f(at), f(at + 1)}, {f(at + 8), f(at + 9)});
 }
 
+// A part of rows as they are, transposed, with the decays from the chunk's start or to its end: rounded once. inverse:
+// of denominators, or null.
+template <bool Queries, class T, int K>
+__device__ __forceinline__ void scale_rows_of(std::uint32_t (&a)[4], const ChannelProducts<T, K>& products, int p,
+                                              const float* inverse) {
+  const int low = this_warp() * 16 + this_lane() / 4;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = p * part + i / 2 * 8 + this_lane() % 4 * 2, c = low + i % 2 * 8;
+    const float of_part = Queries ? products.before(p, c) : products.behind(p, c);
+    float2 factor{of_part * (Queries ? products.in(row, c) : products.out(row, c)),
+                  of_part * (Queries ? products.in(row + 1, c) : products.out(row + 1, c))};
+    if (inverse != nullptr) {
+      factor.x *= inverse[row];
+      factor.y *= inverse[row + 1];
+    }
+    const float2 x = unpack<T>(a[i]);
+    a[i] = pack<T>(x.x * factor.x, x.y * factor.y);
+  }
+}
+
 // Calls see(strip of 16 x 16 scores, part of keys) for the warp's blocks of the scores, D included: of scaled rows, and
 // where decays are strong of rows as they are.
 template <class T, int K, class F>

@@ -56,14 +56,9 @@ struct ChannelGradients : RunGradients<T, K, V> {
       this->keep(state, step);
       copies_wait<0>();
       __syncthreads();
-      products.template scale<false>(k, k);
-      __syncthreads();
       state.scale(products.whole(low), products.whole(high));
       state.add(
-          k, v,
-          [&](auto& a, int p) {
-            scale_fragment<T>(a, products.behind(p, low), products.behind(p, high), {1, 1}, {1, 1});
-          },
+          k, v, [&](auto& a, int p) { scale_rows_of<false, T>(a, products, p, nullptr); },
           call.normalised ? numbers.of_z : nullptr);
     }
     __syncthreads();
@@ -121,15 +116,25 @@ struct ChannelGradients : RunGradients<T, K, V> {
     scale_columns(product, column, f);
     add_strip(sum, product);
   }
-  // Pairs of the part where decays are strong: f(row, channel) for such elements.
+  // Pairs of the part where decays are strong: f(row, channel) for such elements, and its products with a tile's to
+  // dots.
   template <class F>
-  __device__ void add_strong(Half& sum, int column, F&& f) const {
+  __device__ void add_strong(Half& sum, Half& dots, const KeyTile& tile, int column, float sign, F&& f) const {
     if (!products.any_strong(strip)) return;
-    sum.each_pair([&](int r, int c, float& x, float& y) {
-      if (products.weak[strip][column + c] == 0) x += f(row + r, column + c);
-      if (products.weak[strip][column + c + 1] == 0) y += f(row + r, column + c + 1);
-    });
+#pragma unroll
+    for (int b = 0; b < half / 16; ++b)
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        const int r = row + this_lane() / 4 + e % 4 / 2 * 8,
+                  c = column + 16 * b + e / 4 * 8 + this_lane() % 4 * 2 + e % 2;
+        if (products.weak[strip][c] != 0) continue;
+        const float x = f(r, c);
+        sum.d[b][e / 4][e % 4] += x;
+        dots.d[b][e / 4][e % 4] += sign * x * to_float(*tile.at(r, c));
+      }
   }
+  // Pairs of positions cancel in the sums for the decays where both factors are rounded as in their product, so that
+  // dots are of scaled rows.
   __device__ static void add_dots(Half& dots, Half& sum, const KeyTile& tile, int at, int column, float sign) {
 #pragma unroll
     for (int b = 0; b < half / 16; ++b)
@@ -151,17 +156,17 @@ struct ChannelGradients : RunGradients<T, K, V> {
     }
     scale_columns(sum, column, [&](int c) { return products.of_queries[strip][c]; });
     add_part(sum, errors, scaled_k, strip, column, [&](int c) { return products.weak[strip][c]; });
+    add_dots(dots, sum, scaled_q, row, column, 1);
     sum.each_pair([&](int r, int c, float& x, float& y) {
       x *= products.in(row + r, column + c);
       y *= products.in(row + r, column + c + 1);
     });
-    add_strong(sum, column, [&](int query, int c) {
+    add_strong(sum, dots, q, column, 1, [&](int query, int c) {
       float x = 0;
       for (int key = row; key < query; ++key)
         x += to_float(*errors.at(query, key)) * to_float(*k.at(key, c)) * products.near(query, key, c);
       return x;
     });
-    if (call.ddecay != nullptr) add_dots(dots, sum, q, row, column, 1);
     this->add_own(sum, k, column);
     store_rows<T>(sum, call.dq, at, row, column, call.key_size, call.keys_aligned);
   }
@@ -181,14 +186,14 @@ struct ChannelGradients : RunGradients<T, K, V> {
     }
     scale_columns(sum, column, [&](int c) { return products.of_keys[strip][c]; });
     add_part(sum, Across<Square>{errors}, scaled_q, strip, column, [&](int c) { return products.weak[strip][c]; });
+    add_dots(dots, sum, scaled_k, row, column, -1);
     scale_out(sum);
-    add_strong(sum, column, [&](int key, int c) {
+    add_strong(sum, dots, k, column, -1, [&](int key, int c) {
       float x = 0;
       for (int query = key + 1; query < row + part; ++query)
         x += to_float(*errors.at(query, key)) * to_float(*q.at(query, c)) * products.near(query, key, c);
       return x;
     });
-    add_dots(dots, sum, k, row, column, -1);
     this->add_own(sum, q, column);
     Half from_behind;
     this->read_behind(from_behind, scale, column);
@@ -301,16 +306,8 @@ struct ChannelGradients : RunGradients<T, K, V> {
       if (step == 0) return;
       gradient.scale(products.whole(low), products.whole(high));
       gradient.add(
-          scaled_q, dout,
-          [&](auto& a, int p) {
-            float2 x{1, 1}, y{1, 1};
-            if (call.normalised) {
-              const float* const inverse = numbers.inverse + p * part + this_lane() % 4 * 2;
-              x = {inverse[0], inverse[1]};
-              y = {inverse[8], inverse[9]};
-            }
-            scale_fragment<T>(a, products.before(p, low), products.before(p, high), x, y);
-          },
+          q, dout,
+          [&](auto& a, int p) { scale_rows_of<true, T>(a, products, p, call.normalised ? numbers.inverse : nullptr); },
           call.normalised ? numbers.of_z : nullptr);
     }
   }

@@ -87,10 +87,7 @@ struct ChannelOutputs {
       if (step + 1 == count) return;
       state.scale(products.whole(low), products.whole(high));
       state.add(
-          scaled_k, v,
-          [&](auto& a, int p) {
-            scale_fragment<T>(a, products.behind(p, low), products.behind(p, high), {1, 1}, {1, 1});
-          },
+          k, v, [&](auto& a, int p) { scale_rows_of<false, T>(a, products, p, nullptr); },
           call.normalised ? ones : nullptr);
     }
   }

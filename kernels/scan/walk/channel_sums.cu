@@ -48,21 +48,7 @@ __global__ __launch_bounds__(Shares<K>::threads_of_block) void channel_sums_kern
     state.add(
         left, right,
         [&](auto& a, int p) {
-          const float2 of_part{Backwards ? products.before(p, low) : products.behind(p, low),
-                               Backwards ? products.before(p, high) : products.behind(p, high)};
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int row = p * part + i / 2 * 8 + this_lane() % 4 * 2, c = i % 2 == 0 ? low : high;
-            float2 factor{i % 2 == 0 ? of_part.x : of_part.y, 0};
-            factor.y = factor.x * (Backwards ? products.in(row + 1, c) : products.out(row + 1, c));
-            factor.x *= Backwards ? products.in(row, c) : products.out(row, c);
-            if (Backwards && call.normalised) {
-              factor.x *= numbers.inverse[row];
-              factor.y *= numbers.inverse[row + 1];
-            }
-            const float2 x = unpack<T>(a[i]);
-            a[i] = pack<T>(x.x * factor.x, x.y * factor.y);
-          }
+          scale_rows_of<Backwards, T>(a, products, p, Backwards && call.normalised ? numbers.inverse : nullptr);
         },
         call.normalised ? numbers.of_z : nullptr);
   }

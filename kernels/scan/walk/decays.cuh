@@ -5,20 +5,8 @@
 
 namespace longstride::kernels::cuda::scanning::walk {
 
-// The decay of a row and channel, 0 where a group begins and 1 beyond the chunk.
-__device__ inline float decay_at(const ScanCall& call, const Place& place, int row, int channel) {
-  if (row >= place.count) return 1;
-  const int position = place.first + row;
-  if (call.begin != nullptr && position > 0 &&
-      call.begin[static_cast<std::int64_t>(place.sequence) * call.n + position] == position)
-    return 0;
-  if (call.decay == nullptr) return 1;
-  const std::int64_t at = place.at(call, row);
-  return expf(call.decay[call.channels ? at * call.key_size + channel : at]);
-}
-
 // Products of rows and of parts.
-struct Products {
+struct alignas(16) Products {
   float a[chunk];
   float in[chunk], out[chunk];  // from the part's start through a row, and behind it to the part's end
   float total[parts];
@@ -42,15 +30,31 @@ struct Products {
 };
 // Between the rows of a part: D of row i and an earlier one j at [i][j % 16].
 struct Near {
-  float d[chunk][part];
+  alignas(8) float d[chunk][part];
 };
 
-// A warp's part of the work: the rows of a part, a lane each, whose decay it has read.
-__device__ inline float fetch_decay(const ScanCall& call, const Place& place) {
-  return this_warp() < parts && this_lane() < part ? decay_at(call, place, this_warp() * part + this_lane(), 0) : 1.0f;
+// A row's decay as it is in memory: what is made of it would wait for it.
+struct ReadDecay {
+  float logarithm = 0;
+  std::int32_t begin = -1;  // where the row's group begins
+
+  __device__ float value(int position) const {
+    return begin >= 0 && begin == position && position > 0 ? 0.0f : expf(logarithm);
+  }
+};
+// A warp's part of the work: the rows of a part, a lane each.
+__device__ inline ReadDecay read_decay(const ScanCall& call, const Place& place) {
+  ReadDecay x;
+  const int row = this_warp() * part + this_lane();
+  if (this_warp() >= parts || this_lane() >= part || row >= place.count) return x;
+  if (call.begin != nullptr)
+    x.begin = call.begin[static_cast<std::int64_t>(place.sequence) * call.n + place.first + row];
+  if (call.decay != nullptr) x.logarithm = call.decay[place.at(call, row)];
+  return x;
 }
-__device__ inline void set_products(Products& products, Near* near, float a) {
+__device__ inline void set_products(Products& products, Near* near, const ReadDecay& read, const Place& place) {
   if (this_warp() >= parts) return;
+  const float a = read.value(place.first + this_warp() * part + this_lane());
   const int lane = this_lane(), row = this_warp() * part + lane % part;
   float in = a, out = 1;
 #pragma unroll
@@ -89,21 +93,30 @@ __device__ inline float between(const Products& products, int late, int early) {
   return x;
 }
 template <class F>
-__device__ inline void each_visible(Strip<1>& scores, const Products& products, const Near& near, int late, int early,
-                                    bool scaled, F&& f) {
-  const float over = scaled && early < late ? between(products, late, early) : 1.0f;
-  scores.each_pair([&](int r, int c, float& x, float& y) {
-    const int query = late * part + r, key = early * part + c;
-    float low = 1, high = 1;
-    if (scaled && early < late) {
-      const float factor = products.in[query] * over;
-      low = factor * products.out[key];
-      high = factor * products.out[key + 1];
-    } else if (scaled) {
-      low = near.d[query][c];
-      high = near.d[query][c + 1];
+__device__ __forceinline__ void each_visible(Strip<1>& scores, const Products& products, const Near& near, int late,
+                                             int early, bool scaled, F&& f) {
+  const int row = late * part, column = early * part;
+  if (early < late) {
+    float factor[2] = {1, 1};
+    float2 out[2] = {{1, 1}, {1, 1}};
+    if (scaled) {
+      const float over = between(products, late, early);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        factor[i] = products.in[row + this_lane() / 4 + 8 * i] * over;
+        out[i] = *reinterpret_cast<const float2*>(products.out + column + this_lane() % 4 * 2 + 8 * i);
+      }
     }
-    f(query, key, key <= query ? x * low : 0.0f, key + 1 <= query ? y * high : 0.0f);
+    scores.each_pair([&](int r, int c, float x, float y) {
+      const float2& of_key = out[c / 8];
+      f(row + r, column + c, x * (factor[r / 8] * of_key.x), y * (factor[r / 8] * of_key.y));
+    });
+    return;
+  }
+  scores.each_pair([&](int r, int c, float x, float y) {
+    float2 d{1, 1};
+    if (scaled) d = *reinterpret_cast<const float2*>(&near.d[row + r][c]);
+    f(row + r, column + c, c <= r ? x * d.x : 0.0f, c + 1 <= r ? y * d.y : 0.0f);
   });
 }
 

@@ -67,9 +67,10 @@ struct DeltaGradients : RunGradients<T, K, V, bytes_of_values<T, V>> {
       start_inverse(step);
       copies_commit();
       set_beta(beta, call, at);
-      if (call.scaled) set_products(products, nullptr, fetch_decay(call, at));
+      const ReadDecay decay = read_decay(call, at);
       const float scale = state.stage(before, false);
       this->keep(state, step, scale);
+      if (call.scaled) set_products(products, nullptr, decay, at);
       copies_wait<0>();
       __syncthreads();
       Step::subtract_read(v, k, before, scale, call.scaled, products);
@@ -201,8 +202,9 @@ struct DeltaGradients : RunGradients<T, K, V, bytes_of_values<T, V>> {
       copies_commit();
       if (step + 1 < count) write_rows(place(step + 1));
       set_beta(beta, call, at);
-      if (call.scaled) set_products(products, &near, fetch_decay(call, at));
+      const ReadDecay decay = read_decay(call, at);
       const float scale = gradient.stage(behind, false);
+      if (call.scaled) set_products(products, &near, decay, at);
       copies_wait<0>();
       __syncthreads();
       if (call.scaled) decays.set_alive(products);

@@ -60,7 +60,7 @@ __global__ __launch_bounds__(block_threads) void inverses_kernel(const __grid_co
   start_rows<block_threads>(k, call.k, place, call.key_size, call.keys_aligned);
   copies_commit();
   set_beta(beta, call, place);
-  if (call.scaled) set_products(products, &near, fetch_decay(call, place));
+  if (call.scaled) set_products(products, &near, read_decay(call, place), place);
   copies_wait<0>();
   __syncthreads();
   for (int early = 0; early <= late; ++early) {

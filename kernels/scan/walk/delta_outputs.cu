@@ -47,8 +47,9 @@ __global__ __launch_bounds__(
                                          bytes_of_square<T>);
     copies_commit();
     set_beta(beta, call, at);
-    if (call.scaled) set_products(products, &near, fetch_decay(call, at));
+    const ReadDecay decay = read_decay(call, at);
     const float scale = state.stage(staged, false);
+    if (call.scaled) set_products(products, &near, decay, at);
     copies_wait<0>();
     __syncthreads();
     set_scores<K>(scores, q, k, call, products, near, nullptr, beta);

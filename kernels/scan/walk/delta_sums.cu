@@ -58,7 +58,7 @@ struct DeltaSums {
                                   bytes_of_square<T>);
     copies_commit();
     set_beta(beta, call, at);
-    if (call.scaled) set_products(products, Backwards ? &near : nullptr, fetch_decay(call, at));
+    if (call.scaled) set_products(products, Backwards ? &near : nullptr, read_decay(call, at), at);
   }
   __device__ void walk() {
     State<T, K, piece> state;
@@ -116,110 +116,6 @@ __global__ __launch_bounds__(Shares<K>::threads_of_block,
   DeltaSums<T, K, Backwards>{call, first_piece + static_cast<int>(blockIdx.z)}.walk();
 }
 
-// ---- The scan over runs ----
-constexpr int carried = 8, carry_threads = 256;  // columns of a block
-
-// A block goes through the runs with some columns of a unit's state, in f32: S behind a run is M S + X. The next
-// matrix is copied while one is multiplied.
-struct DeltaCarry {
-  const ScanCall& call;
-  const bool backwards;
-  const int unit = static_cast<int>(blockIdx.y), column = static_cast<int>(blockIdx.x) * carried, size = call.key_size,
-            width = (size + 3) / 4 * 4, stride = width + 4;
-  float* const matrices = reinterpret_cast<float*>(memory);
-  float* const state = matrices + 2 * size * stride;  // a column's rows are neighbours
-
-  __device__ int run_of(int step) const { return backwards ? call.chunks - 1 - step : step; }
-  __device__ void start(int step) const {
-    if (step >= call.chunks) return;
-    const float* const from =
-        call.transitions + (static_cast<std::int64_t>(unit) * call.chunks + run_of(step)) * size * size;
-    float* const to = matrices + step % 2 * size * stride;
-    if (size % 4 == 0 && !backwards) {
-      for (int i = this_thread(); i < size * size / 4; i += carry_threads)
-        copy_async_16(to + i / (size / 4) * stride + i % (size / 4) * 4, from + 4 * i, true);
-      return;
-    }
-    for (int i = this_thread(); i < size * size; i += carry_threads)
-      copy_async_4(backwards ? to + i % size * stride + i / size : to + i / size * stride + i % size, from + i, true);
-  }
-  __device__ float product(const float* matrix_row, const float* of_column) const {
-    float sum[4] = {};
-    for (int m = 0; m < size; m += 4) {
-      const float4 x = *reinterpret_cast<const float4*>(matrix_row + m),
-                   s = *reinterpret_cast<const float4*>(of_column + m);
-      sum[0] += x.x * s.x;
-      sum[1] += x.y * s.y;
-      sum[2] += x.z * s.z;
-      sum[3] += x.w * s.w;
-    }
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-  }
-  __device__ void walk(float* states, const float* first, float* last) const {
-    const std::int64_t of_state = static_cast<std::int64_t>(size) * call.columns;
-    for (int i = this_thread(); i < 2 * size * stride; i += carry_threads) matrices[i] = 0;
-    for (int i = this_thread(); i < carried * width; i += carry_threads) {
-      const int row = i % width, c = column + i / width;
-      const bool there = first != nullptr && row < size && c < call.columns;
-      state[i] = there ? first[unit * of_state + row * call.columns + c] : 0.0f;
-    }
-    __syncthreads();
-    start(0);
-    copies_commit();
-    const int elements = size * carried;
-    for (int step = 0; step < call.chunks; ++step) {
-      start(step + 1);
-      copies_commit();
-      float* const there = states + (static_cast<std::int64_t>(unit) * call.chunks + run_of(step)) * of_state;
-      constexpr int most = 128 * carried / carry_threads;
-      float added[most], before[most];
-#pragma unroll
-      for (int i = 0; i < most; ++i) {
-        const int e = this_thread() + i * carry_threads, row = e % size, c = e / size;
-        if (e < elements && column + c < call.columns) added[i] = there[row * call.columns + column + c];
-      }
-      copies_wait<1>();
-      __syncthreads();
-      const float* const matrix = matrices + step % 2 * size * stride;
-#pragma unroll
-      for (int i = 0; i < most; ++i) {
-        const int e = this_thread() + i * carry_threads, row = e % size, c = e / size;
-        if (e >= elements || column + c >= call.columns) continue;
-        before[i] = state[c * width + row];
-        added[i] += product(matrix + row * stride, state + c * width);
-      }
-      __syncthreads();
-#pragma unroll
-      for (int i = 0; i < most; ++i) {
-        const int e = this_thread() + i * carry_threads, row = e % size, c = e / size;
-        if (e >= elements || column + c >= call.columns) continue;
-        there[row * call.columns + column + c] = before[i];
-        state[c * width + row] = added[i];
-      }
-    }
-    __syncthreads();
-    for (int e = this_thread(); e < elements && last != nullptr; e += carry_threads)
-      if (column + e / size < call.columns)
-        last[unit * of_state + e % size * call.columns + column + e / size] = state[e / size * width + e % size];
-  }
-};
-
-__global__ __launch_bounds__(carry_threads) void delta_carry_kernel(const __grid_constant__ ScanCall call,
-                                                                    const bool backwards, float* const states,
-                                                                    const float* const first, float* const last) {
-  DeltaCarry{call, backwards}.walk(states, first, last);
-}
-
-void carry_delta(const ScanCall& call, bool backwards, const float* first, float* last, const Launch& launch) {
-  const int size = call.key_size, width = (size + 3) / 4 * 4;
-  const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(2 * size * (width + 4) + carried * width);
-  allow_shared(delta_carry_kernel, bytes);
-  run("scan delta carry", delta_carry_kernel,
-      {dim3(static_cast<unsigned>((call.columns + carried - 1) / carried), static_cast<unsigned>(call.units)),
-       carry_threads, bytes},
-      launch, call, backwards, backwards ? call.gradients.behind : call.states.before, first, last);
-}
-
 }  // namespace
 }  // namespace walk
 
@@ -243,7 +139,7 @@ void delta_runs(const ScanCall& call, bool backwards, const float* first, float*
     start(walk::delta_sums_kernel<T, K, false>, bytes, walk::Shares<K>::threads_of_block);
   };
   call.key_size <= 64 ? of_keys(std::integral_constant<int, 64>{}) : of_keys(std::integral_constant<int, 128>{});
-  walk::carry_delta(call, backwards, first, last, launch);
+  carry_delta(call, backwards, first, last, launch);
 }
 
 template void delta_runs<__nv_bfloat16>(const ScanCall&, bool, const float*, float*, const Launch&);

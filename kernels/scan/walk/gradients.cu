@@ -43,17 +43,17 @@ struct HeadGradients : RunGradients<T, K, V> {
     if (call.normalised) numbers.set({}, false);
     if (count > 1) {
       start_keys(0);
-      if (call.scaled) set_products(both_products[0], nullptr, fetch_decay(call, place(0)));
+      if (call.scaled) set_products(both_products[0], nullptr, read_decay(call, place(0)), place(0));
     }
 #pragma unroll 1
     for (int step = 0; step + 1 < count; ++step) {
       copies_wait<0>();
       __syncthreads();
       const bool more = step + 2 < count;
-      float decay = 1;
+      ReadDecay decay;
       if (more) {
         start_keys(step + 1);
-        if (call.scaled) decay = fetch_decay(call, place(step + 1));
+        if (call.scaled) decay = read_decay(call, place(step + 1));
       }
       this->keep(state, step);
       const Products& now = both_products[step % 2];
@@ -67,7 +67,7 @@ struct HeadGradients : RunGradients<T, K, V> {
             if (call.scaled) scale_to_end<T>(a, now, p);
           },
           call.normalised ? numbers.of_z : nullptr);
-      if (more && call.scaled) set_products(both_products[(step + 1) % 2], nullptr, decay);
+      if (more && call.scaled) set_products(both_products[(step + 1) % 2], nullptr, decay, place(step + 1));
     }
     __syncthreads();
     this->keep(state, count - 1);
@@ -134,9 +134,13 @@ struct HeadGradients : RunGradients<T, K, V> {
       __syncthreads();
       this->start(step);
       if (step + 1 < count && call.ddecay != nullptr) decays.write(call, place(step + 1));
-      if (call.scaled) set_products(both_products[0], &near, fetch_decay(call, at));
-      if (call.normalised) numbers.set(RowNumbers::fetch(call, at, true), true);
+      ReadDecay decay;
+      RowNumbers::Fetched fetched;
+      if (call.scaled) decay = read_decay(call, at);
+      fetched = RowNumbers::fetch(call, at, true);
       const float scale = gradient.stage(behind, call.normalised);
+      if (call.scaled) set_products(both_products[0], &near, decay, at);
+      if (call.normalised) numbers.set(fetched, true);
       copies_wait<0>();
       __syncthreads();
       if (call.scaled) decays.set_alive(products);

@@ -89,16 +89,16 @@ struct Outputs {
     start(0);
     state.load(call, call.states.before + (static_cast<std::int64_t>(unit) * call.chunks + run) * size);
     if (this_thread() < chunk) ones[this_thread()] = 1;
-    if (call.scaled) set_products(products(0), &near, fetch_decay(call, place(0)));
+    if (call.scaled) set_products(products(0), &near, read_decay(call, place(0)), place(0));
 #pragma unroll 1
     for (int step = 0; step < count; ++step) {
       copies_wait<0>();
       __syncthreads();
       const bool more = step + 1 < count;
-      float decay = 1;
+      ReadDecay decay;
       if (more) {
         start(step + 1);
-        if (call.scaled) decay = fetch_decay(call, place(step + 1));
+        if (call.scaled) decay = read_decay(call, place(step + 1));
       }
       set_scores<K>(scores, q(step), k(step), call, products(step), near);
       const float scale = state.stage(staged, call.normalised);
@@ -117,7 +117,7 @@ struct Outputs {
             call.normalised ? ones : nullptr);
       }
       write(step, scale);
-      if (more && call.scaled) set_products(products(step + 1), &near, decay);
+      if (more && call.scaled) set_products(products(step + 1), &near, decay, place(step + 1));
     }
   }
 };

@@ -33,11 +33,7 @@ template <int K, int Blocks>
 __device__ inline void divide(Strip<Blocks>& o, const float (&below)[4], const ScanCall& call, const Place& at) {
   const int source = this_lane() / 4 * 4;
   const float low = __shfl_sync(~0u, below[0], source), high = __shfl_sync(~0u, below[2], source);
-  o.each_pair([&](int r, int, float& x, float& y) {
-    const float of_row = r < 8 ? low : high;
-    x = of_row != 0 ? x / of_row : 0.0f;
-    y = of_row != 0 ? y / of_row : 0.0f;
-  });
+  scale_rows(o, low != 0 ? 1 / low : 0.0f, high != 0 ? 1 / high : 0.0f);
   if (Shares<K>::group_number() != 0 || this_lane() % 4 != 0) return;
   const int first = Shares<K>::strip() * part + this_lane() / 4;
   if (first < at.count) call.denominator[at.of_unit(call, first)] = low;

@@ -41,8 +41,8 @@ struct Sums {
     start_rows<threads_of_block>(right(step), Backwards ? call.dout : call.v, at, call.value_size, call.values_aligned);
     copies_commit();
   }
-  __device__ void set(int step, float decay, const RowNumbers::Fetched& fetched) const {
-    if (call.scaled) set_products(products(step), nullptr, decay);
+  __device__ void set(int step, const ReadDecay& decay, const RowNumbers::Fetched& fetched) const {
+    if (call.scaled) set_products(products(step), nullptr, decay, place(step));
     if (call.normalised) numbers(step).set(fetched, Backwards);
   }
   __device__ void walk() {
@@ -50,17 +50,17 @@ struct Sums {
     state.clear();
     float whole = 1;
     start(0);
-    set(0, call.scaled ? fetch_decay(call, place(0)) : 1.0f, RowNumbers::fetch(call, place(0), Backwards));
+    set(0, read_decay(call, place(0)), RowNumbers::fetch(call, place(0), Backwards));
 #pragma unroll 1
     for (int step = 0; step < count; ++step) {
       copies_wait<0>();
       __syncthreads();
       const bool more = step + 1 < count;
-      float decay = 1;
+      ReadDecay decay;
       RowNumbers::Fetched fetched;
       if (more) {
         start(step + 1);
-        if (call.scaled) decay = fetch_decay(call, place(step + 1));
+        if (call.scaled) decay = read_decay(call, place(step + 1));
         fetched = RowNumbers::fetch(call, place(step + 1), Backwards);
       }
       const Products& now = products(step);

@@ -21,7 +21,8 @@ struct Swizzled {
   static constexpr int columns = C;
   T* data;
 
-  __device__ static int offset(int row, int column) { return row * C + ((column / 8) ^ (row % 8)) * 8 + column % 8; }
+  // The column's word comes last, where it is often a constant.
+  __device__ static int offset(int row, int column) { return (row * C + row % 8 * 8 + column % 8) ^ (column / 8 * 8); }
   __device__ T* at(int row, int column) const { return data + offset(row, column); }
   // Two neighbours, of an even column.
   __device__ float2 pair(int row, int column) const {
@@ -85,11 +86,17 @@ __device__ inline void start_rows(Swizzled<T, C> tile, const HeadMatrix& view, c
     }
     return;
   }
+  // A thread's words lie below each other, and in the tile equally far apart.
+  constexpr int words = C / 8, rows_apart = Threads / words, count = chunk / rows_apart;
+  static_assert(Threads % words == 0 && rows_apart % 8 == 0 && count * rows_apart == chunk);
+  const int row = this_thread() / words, c = this_thread() % words * 8;
+  const T* at = from + row * view.row + c;
+  T* const to = tile.at(row, c);
 #pragma unroll
-  for (int i = this_thread(); i < chunk * C / 8; i += Threads) {
-    const int row = i / (C / 8), c = i % (C / 8) * 8;
-    const bool there = row < place.count && c < size;
-    copy_async_16(tile.at(row, c), there ? from + row * view.row + c : from, there);
+  for (int i = 0; i < count; ++i) {
+    const bool there = row + i * rows_apart < place.count && c < size;
+    copy_async_16(to + i * rows_apart * C, there ? at : from, there);
+    at += rows_apart * view.row;
   }
 }
 
