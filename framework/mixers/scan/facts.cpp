@@ -128,6 +128,8 @@ std::string ScanMixer::slow(std::int64_t positions) const {
                        key);
   };
   const auto own = [](std::int64_t size, const char* key) { return size > 0 ? key : "model.width / model.heads"; };
+  if (path.slowness == kernels::ScanSlowness::channels)
+    return fmt::format("form delta with a decay per channel {}; head is fast (decay)", portable_kernels);
   if (path.slowness == kernels::ScanSlowness::key_size)
     return config_.scan.has_features() ? sizes("features", "count")
                                        : sizes("channels of keys", own(config_.scan.key_size, "key_size"));
