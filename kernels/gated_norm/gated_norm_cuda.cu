@@ -86,7 +86,7 @@ struct Norm {
   __device__ int groups() const { return threads / lanes; }
 };
 
-// What a row has on the way: h before its gain, the gate's value, 1 without one, and 1 / sqrt(mean + eps).
+// A row on its way: h before its gain, the gate's value, 1 without one, and 1 / sqrt(mean + eps).
 template <class T, int V, int P>
 struct Normed {
   Row<V, P> x, gate, h, gain;

@@ -11,7 +11,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct IntervalProblem : TurnProblem {  // its bounds are seen from the keys
   QueryIntervals intervals;
-  // Of every row of bounds: the first key tile of every query tile, and every key tile's query tiles.
+  // The first key tile of every query tile, and every key tile's query tiles, for each row of bounds.
   const std::int32_t *first_key, *begin, *end;
   std::int32_t key_tiles, rows_of_sequence, rows_of_head;
 
@@ -67,7 +67,7 @@ struct IntervalTask : TurnTask<Strips> {
 
   __device__ std::int32_t begin() const { return first_query; }
   __device__ std::int32_t end(const Problem&) const { return end_query; }
-  // Of a strip, whose own queries may be fewer.
+  // A strip's, which may be fewer.
   __device__ std::int32_t begin(const Problem&, int, const SeenStrip& seen) const { return seen.first; }
   __device__ std::int32_t end(const Problem&, int, const SeenStrip& seen) const { return seen.beyond; }
   __device__ std::int32_t turn(const Problem& problem, std::int32_t query) const {

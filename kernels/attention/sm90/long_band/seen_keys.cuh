@@ -1,5 +1,4 @@
-// What a warp's two keys a thread are seen by, where that is no closed form of the tile: its queries are an interval
-// for each key.
+// The queries that see a warp's keys, two a thread, where no closed form of the tile says it: an interval for each key.
 #pragma once
 #include <cstdint>
 
