@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/activation/activation.h"
+#include "kernels/attention/pattern/pattern.h"
 #include "kernels/query_key/query_key.h"
 
 namespace longstride {
@@ -31,12 +32,13 @@ struct BlockForm {
   std::int64_t layers = 0;
   std::int64_t width = 0;
   std::int64_t heads = 0;
-  double key_ratio = 1.0;           // key size per head = key_ratio * width / heads
-  double feed_forward_ratio = 4.0;  // inner width = feed_forward_ratio * width
-  double dropout = 0;               // dropout rate of branch outputs
-  double inner_dropout = 0;         // dropout rate behind the activation of feed-forward branches
-  double rotary_base = 0;           // above 0: queries and keys are rotated by their position
-  bool query_key_norm = false;      // queries and keys are divided by their root mean square
+  kernels::Direction direction = kernels::Direction::past;  // the positions that a mixer reads: earlier ones, or all
+  double key_ratio = 1.0;                                   // key size per head = key_ratio * width / heads
+  double feed_forward_ratio = 4.0;                          // inner width = feed_forward_ratio * width
+  double dropout = 0;                                       // dropout rate of branch outputs
+  double inner_dropout = 0;     // dropout rate behind the activation of feed-forward branches
+  double rotary_base = 0;       // above 0: queries and keys are rotated by their position
+  bool query_key_norm = false;  // queries and keys are divided by their root mean square
   NormOrder norm = NormOrder::pre;
   kernels::Activation activation = kernels::Activation::sigmoid_gelu;
   bool attention_bias = true;     // in the maps to queries, keys and values, and in the output projection

@@ -72,7 +72,8 @@ class Mixer : public Branch {
   // Why its pairs have no probabilities to show; empty: they have.
   virtual std::string problem_of_probabilities() const { return {}; }
   // Calls see(n, probabilities) for each of queries[n] of one row: probabilities[head][key row], for its key rows 0 to
-  // before() + queries[n]; without dropout, on the CPU. `normed` (1, seq, width) is the mixer's input.
+  // before() + queries[n], or all rows in both directions; without dropout, on the CPU. `normed` (1, seq, width) is the
+  // mixer's input.
   using SeeProbabilities = std::function<void(std::size_t n, const std::vector<std::vector<double>>& probabilities)>;
   virtual void show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
                                   const SeeProbabilities& see) const = 0;

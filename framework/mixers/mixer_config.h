@@ -39,6 +39,8 @@ struct MixerConfig {
   virtual ~MixerConfig() = default;
   virtual const char* kind() const = 0;  // `kind` in recipes
   virtual std::unique_ptr<MixerConfig> clone() const = 0;
+  // Sets the default of a direction, that of the model, before keys are read.
+  virtual void set_direction(kernels::Direction /*direction*/) {}
   // Every key but `kind`, and `layers` and `heads`, which all kinds have.
   virtual void visit(SettingsVisitor& v) = 0;
   // Keys that must agree with each other, with the model or with the data.

@@ -19,6 +19,7 @@ enum class Purpose : std::uint32_t {
   split = 5,
   attention_dropout = 6,
   projection = 7,
+  masks = 8,
   test = 255
 };
 

@@ -21,8 +21,15 @@ ops::CrossEntropy NextByteHead::cross_entropy(const Tensor& hidden, const Asked&
           .weights = asked.weights};
 }
 
-void NextByteHead::losses(Context& ctx, const Tensor& hidden, const Asked& asked, const Tensor& losses) const {
-  ops::cross_entropy(ctx, cross_entropy(hidden, asked, losses));
+void NextByteHead::losses(Context& ctx, const Tensor& hidden, const Asked& asked, const Tensor& losses,
+                          const Tensor& right) const {
+  ops::CrossEntropy args = cross_entropy(hidden, asked, losses);
+  args.right = right;
+  ops::cross_entropy(ctx, args);
+}
+
+void NextByteHead::scores(Context& ctx, const Tensor& hidden, const Tensor& scores) const {
+  logits(ctx, hidden, scores.reshape({scores.count() / scores.size(-1), scores.size(-1)}));
 }
 
 void NextByteHead::loss_and_gradients(Context& ctx, const Tensor& hidden, const Asked& asked, double scale,

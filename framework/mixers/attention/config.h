@@ -16,6 +16,7 @@ struct AttentionConfig final : MixerConfig {
       : pattern(std::move(c)), sink(learned_sink) {}
   const char* kind() const override { return "attention"; }
   std::unique_ptr<MixerConfig> clone() const override { return std::make_unique<AttentionConfig>(*this); }
+  void set_direction(kernels::Direction direction) override { pattern.direction = direction; }
   void visit(SettingsVisitor& v) override;
   void check(const MixerChecks& checks) const override;
   void check_training(const MixerChecks& checks) const override;

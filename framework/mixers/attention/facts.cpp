@@ -45,14 +45,15 @@ std::string sentence(const kernels::FastPath& path) {
   }
 }
 
-// softmax(q_i k_j / sqrt(d)) over the keys that the pattern allows and the sink (-infinity: none); 0 elsewhere.
+// softmax(q_i k_j / sqrt(d)) of the first `rows` keys, over those that the pattern allows and the sink (-infinity:
+// none); 0 elsewhere.
 std::vector<double> probabilities_of(const Tensor& queries, const Tensor& keys, std::int64_t query, std::int64_t head,
-                                     const Mixer::PairWeight& weight, double sink) {
+                                     std::int64_t rows, const Mixer::PairWeight& weight, double sink) {
   const std::int64_t size = queries.size(3);
   const float* q = queries.as<float>() + query * queries.stride(1) + head * queries.stride(2);
-  std::vector<double> out(static_cast<std::size_t>(query) + 1, -HUGE_VAL);
+  std::vector<double> out(static_cast<std::size_t>(rows), -HUGE_VAL);
   double most = sink;
-  for (std::int64_t j = 0; j <= query; ++j) {
+  for (std::int64_t j = 0; j < rows; ++j) {
     if (weight(query, j) == 0) continue;
     const float* k = keys.as<float>() + j * keys.stride(1) + head * keys.stride(2);
     double score = 0;
@@ -118,13 +119,19 @@ void AttentionMixer::show_probabilities(Context& ctx, const Tensor& normed, cons
   const QkvHeads seen = project(ctx, normed, 0, scratch);
   if (ctx.planning()) return;
   const auto* begin = ctx.documents.begin.as<const std::int32_t>();
+  const auto* end = ctx.documents.end.as<const std::int32_t>();
+  const bool both = plans_->pattern().direction == kernels::Direction::both;
   for (std::size_t n = 0; n < queries.size(); ++n) {
     std::vector<std::vector<double>> heads;
-    const std::int64_t first = begin != nullptr ? begin[queries[n]] : 0;
+    const std::int64_t first = begin != nullptr ? begin[queries[n]] : 0,
+                       beyond = end != nullptr ? std::int64_t{end[queries[n]]} : normed.size(1),
+                       rows = both ? normed.size(1) : queries[n] + 1;
     for (std::int64_t head = 0; head < config_.heads; ++head) {
       const PairWeight weight = pair_weight(head, 0);
-      const auto of_document = [&](std::int64_t i, std::int64_t j) { return j < first ? 0 : weight(i, j); };
-      heads.push_back(probabilities_of(seen.q, seen.k, queries[n], head, of_document,
+      const auto of_document = [&](std::int64_t i, std::int64_t j) {
+        return j < first || j >= beyond ? 0 : weight(i, j);
+      };
+      heads.push_back(probabilities_of(seen.q, seen.k, queries[n], head, rows, of_document,
                                        has_sink() ? static_cast<double>(sink_->master.as<float>()[head]) : -HUGE_VAL));
     }
     see(n, heads);

@@ -115,10 +115,15 @@ void AttentionConfig::check(const MixerChecks& checks) const {
       problem.replace(at, section.size(), checks.key + ".");
     checks.check.refuse(problem.substr(0, problem.find(' ')), "{}", problem);
   }
-  if (pattern.direction == kernels::Direction::both)
-    checks.check.refuse(checks.of("direction"),
-                        "{} is both, but a decoder predicts each position from those before it; set it to past",
-                        checks.of("direction"));
+  if (pattern.direction != checks.form.block.direction)
+    checks.check.refuse(checks.of("direction"), "{}",
+                        pattern.direction == kernels::Direction::both
+                            ? fmt::format("{} is both, but a decoder predicts each position from those before it; set "
+                                          "it to past",
+                                          checks.of("direction"))
+                            : fmt::format("{} is past, but this model reads every position in both directions; remove "
+                                          "it",
+                                          checks.of("direction")));
   if (checks.form.heads < checks.form.block.heads && checks.check.none_in({"parallel.sequence_ranks"}) &&
       checks.form.heads % checks.sequence_ranks != 0)
     checks.check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide {}, {}",
