@@ -1,5 +1,6 @@
 #include "datasets/objectives/kinds.h"
 
+#include "datasets/objectives/masked.h"
 #include "datasets/objectives/next_byte.h"
 
 namespace longstride {
@@ -7,6 +8,7 @@ namespace longstride {
 std::vector<ObjectiveKind>& objective_kinds() {
   static std::vector<ObjectiveKind> kinds = {
       objective_of_kind<NextByte>,
+      objective_of_kind<Masked>,
   };
   return kinds;
 }

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "framework/core/batch.h"
+#include "framework/core/settings/checker.h"
 #include "framework/core/settings/visitor.h"
 
 namespace longstride {
@@ -17,6 +19,9 @@ struct RowBytes {
   const std::uint8_t* bytes = nullptr;  // as many as the batch has positions
   std::uint8_t before = 0;              // byte that precedes them; not read if the row starts a stream
   bool starts = true;
+  std::optional<std::int64_t> length = {};     // bytes of the data, behind which the row is padding; absent: all
+  RowEnds documents = {}, groups = {};         // where they end; none: the row is one of them
+  std::span<const std::uint16_t> labels = {};  // of the sequence that the bytes are from; empty: there are none
 };
 
 // Identifies a row, so that one that draws random numbers draws the same ones again. In training: the seed, and the
@@ -25,6 +30,18 @@ struct RowBytes {
 struct RowKey {
   std::uint64_t seed = 0;
   std::int64_t row = 0;
+};
+
+// The answers that a model gives, for the head that gives them.
+struct Answers {
+  std::int64_t choices = 0;  // to choose among, or each by itself; 0: the ids of tokens
+  bool of_mean = false;      // of a row: read from the mean of its positions, not from the first
+};
+
+// A loss, which has been multiplied by its weight.
+struct Answered {
+  double loss = 0, weight = 1;
+  bool right = false;  // the target has the best score; only known to objectives that judge
 };
 
 // Sums over the losses of an evaluation, or of a step of training.
@@ -53,16 +70,23 @@ class Objective {
   virtual const char* kind() const = 0;  // `objective.kind` in recipes
   // Every key of `objective:` but `kind`.
   virtual void visit(SettingsVisitor& /*v*/) {}
+  // Keys that must agree with each other.
+  virtual void check(SettingsChecker& /*check*/) const {}
   // Fields that a model must read to answer, besides those that it reads anyway.
   virtual BatchFields fields() const { return {}; }
+  virtual Answers answers() const { return {}; }
+  // What the data must have for it: the labels of a sequence, 0 if it reads none, and groups or documents.
+  virtual std::int64_t labels() const { return 0; }
+  virtual bool reads_groups() const { return false; }
 
   // Writes row `row` of a batch in host memory, those of its fields that are given: a pure function of bytes and key.
   virtual void write(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const = 0;
 
-  // Adds a loss, which has been multiplied by its weight, to the sums that figures are made from; the first is that of
-  // the losses.
+  // Adds a loss to the sums that figures are made from; the first is that of the losses.
   virtual std::size_t sums() const { return 1; }
-  virtual void add(double loss, double /*weight*/, double* sums) const { *sums += loss; }
+  virtual void add(const Answered& one, double* sums) const { *sums += one.loss; }
+  // Evaluations ask the model which answers are right (Predicts::judge).
+  virtual bool judges() const { return false; }
   // The figures in order, without those whose sums are absent. By the first one the best checkpoint is chosen.
   virtual std::vector<Figure> figures(const Scored& scored) const = 0;
   // Index of the figure for where there is room for one: lines, curves, tables. If it is absent, the last one is shown.

@@ -103,6 +103,27 @@ class GeneratesInOneKernel {
                         std::int64_t count) const = 0;
 };
 
+// Hidden rows: what a head reads of every position.
+class Encodes {
+ public:
+  virtual ~Encodes() = default;
+  virtual std::int64_t width() const = 0;
+  // hidden (batch, seq, width) of any type, without dropout.
+  virtual void encode(Context& ctx, const Batch& batch, const Tensor& hidden) const = 0;
+};
+
+// Answers to what rows ask, besides their losses.
+class Predicts {
+ public:
+  virtual ~Predicts() = default;
+  // The scores of the answers to what a row of `positions` asks, (asked, answers).
+  virtual Shape scores_shape(std::int64_t positions) const = 0;
+  // scores (batch, asked, answers) of the exact type: logarithms of odds, or of probabilities but for a sum.
+  virtual void predict(Context& ctx, const Batch& batch, const Tensor& scores) const = 0;
+  // Model::losses; `right` (batch, asked) u8 becomes 1 where the target has the best score, and 0 elsewhere.
+  virtual void judge(Context& ctx, const Batch& batch, const Tensor& losses, const Tensor& right) const = 0;
+};
+
 // Training and evaluation by a group of ranks (Context::group) that divide the positions of every sequence. `losses`
 // and `loss_and_gradients` then take one whole sequence, and losses (1, seq / ranks) are those of this rank's
 // positions.

@@ -241,6 +241,7 @@ void check_objective(RecipeChecker& check, const Recipe& r) {
     return check.refuse("objective.kind", "objective.kind is {}, but must be {}, which model.kind {} can answer", kind,
                         fmt::join(answered, " or "), r.model->kind());
   }
+  r.objective->check(check);
   const BatchFields asked = r.objective->fields();
   const std::int64_t ranks = r.train.parallel.sequence_ranks;
   if (check.none_in({"parallel.sequence_ranks"}) && ranks > 1 && (asked.targets || asked.weights))

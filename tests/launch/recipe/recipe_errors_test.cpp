@@ -125,11 +125,13 @@ const Edit edits[] = {
      "r.yaml:10: model.attention.parts is an empty list, but must be a list of at least one of dense, local, column, "
      "fixed_block, fixed_summary, first"},
     {"kind: decoder", "kind: transformer_xl",
-     "r.yaml:4: model.kind is transformer_xl, but must be decoder or sparse_transformer; transformer_xl is kind: "
+     "r.yaml:4: model.kind is transformer_xl, but must be decoder or sparse_transformer or encoder; transformer_xl is "
+     "kind: "
      "decoder "
      "with model.distance and model.memory, as in recipes/survey/text-8min-transformer-xl.yaml"},
     {"kind: decoder", "kind: Longformer",
-     "r.yaml:4: model.kind is Longformer, but must be decoder or sparse_transformer; longformer is kind: decoder with "
+     "r.yaml:4: model.kind is Longformer, but must be decoder or sparse_transformer or encoder; longformer is kind: "
+     "decoder with "
      "model.distance.window, as in recipes/survey/text-8min-longformer.yaml"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  precision: bfloat16",
      "r.yaml:17: train.precision is bfloat16, but must be automatic or fp32 or bf16 or fp16 or fp8; bfloat16 is bf16"},

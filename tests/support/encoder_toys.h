@@ -1,0 +1,71 @@
+// Small encoders, of every mixer, objective and form.
+#pragma once
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "datasets/objectives/masked.h"
+#include "framework/mixers/attention/config.h"
+#include "framework/mixers/scan/config.h"
+#include "framework/models/encoder/config.h"
+#include "tests/support/toys.h"
+
+namespace longstride::test {
+
+inline EncoderConfig encoder_toy(const MaskedSettings& asked = {.share = 0.4}) {
+  EncoderConfig c;
+  c.context = 23;
+  c.layers = 2;
+  c.width = 16;
+  c.heads = 2;
+  c.feed_forward_ratio = 2;
+  c.norm = NormOrder::post;
+  c.activation = kernels::Activation::gelu;
+  c.embedding_norm = true;
+  c.attention.parts = {kernels::PartKind::dense};
+  c.objective = std::make_shared<Masked>(asked);
+  return c;
+}
+
+inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
+  using kernels::PartKind;
+  const EncoderConfig bert = encoder_toy();
+  EncoderConfig modern = encoder_toy({.unit = MaskedUnit::span, .share = 0.5, .length = 4});
+  modern.norm = NormOrder::pre;
+  modern.activation = kernels::Activation::geglu;
+  modern.positions = Positions::none;
+  modern.rotary_base = 100;
+  modern.query_key_norm = true;
+  modern.embedding_norm = modern.tied_output = modern.output_bias = false;
+  modern.attention.parts = {PartKind::local};
+  modern.attention.window = 7;
+  EncoderConfig merged = encoder_toy({.unit = MaskedUnit::word, .share = 0.5});
+  merged.attention.integration = kernels::Integration::merged;
+  merged.attention.parts = {PartKind::fixed_block, PartKind::fixed_summary};
+  merged.attention.stride = 5;
+  merged.attention.summary = {2};
+  merged.attention_sink = true;
+  merged.activation = kernels::Activation::relu;
+  EncoderConfig scan = encoder_toy({.unit = MaskedUnit::group, .share = 0.5});
+  ScanSettings performer;
+  performer.features = ScanFeatures::softmax;
+  performer.count = 12;
+  scan.mixers.resize(2);
+  scan.mixers[0].beside = {MixerItem(std::make_unique<ScanConfig>(performer))};
+  scan.mixers[1].beside = {MixerItem(std::make_unique<ScanConfig>(ScanSettings{}))};
+  return {{"bert", bert}, {"modern", modern}, {"merged", merged}, {"scan", scan}};
+}
+
+template <>
+struct Toys<EncoderConfig> {
+  static std::vector<NamedConfig<EncoderConfig>> configs() { return encoder_toys(); }
+  static std::vector<EncoderConfig> recompute_policies(const EncoderConfig& config) {
+    std::vector<EncoderConfig> all(4, config);
+    all[1].recompute = Recompute::selective;
+    all[2].recompute = Recompute::block;
+    all[3].recompute = Recompute::attention_and_feed_forward;
+    return all;
+  }
+};
+
+}  // namespace longstride::test
