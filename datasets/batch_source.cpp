@@ -50,8 +50,7 @@ class WindowSource final : public BatchSource {
       sequences_->read(window.sequence, window.offset, window.length, bytes.data());
       std::fill(bytes.begin() + window.length, bytes.end(), std::uint8_t{0});
       const RowBytes of = sequences_->row(window.sequence, window.offset, window.length, bytes.data());
-      objective_.write(out, r, of, {seed_, row});
-      write_groups(out, r, of.documents, window.length);
+      objective_.write_row_of(out, r, of, {seed_, row});
     }
   }
 

@@ -37,8 +37,7 @@ class StreamSource final : public BatchSource {
       sequences_->read(0, offset - before, context_ + before, bytes.data() + 1 - before);
       RowBytes of = sequences_->row(0, offset, context_, bytes.data() + 1);
       of.before = bytes.front(), of.starts = window == 0;
-      objective_.write(out, r, of, {seed_, step * rows_ + first_row + r});
-      write_groups(out, r, of.documents, context_);
+      objective_.write_row_of(out, r, of, {seed_, step * rows_ + first_row + r});
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include "datasets/objectives/masked.h"
 #include "datasets/objectives/next_byte.h"
+#include "datasets/objectives/of_rows.h"
 
 namespace longstride {
 
@@ -9,6 +10,8 @@ std::vector<ObjectiveKind>& objective_kinds() {
   static std::vector<ObjectiveKind> kinds = {
       objective_of_kind<NextByte>,
       objective_of_kind<Masked>,
+      objective_of_kind<Classes>,
+      objective_of_kind<IndependentLabels>,
   };
   return kinds;
 }

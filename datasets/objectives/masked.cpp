@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "framework/core/errors.h"
@@ -98,6 +99,10 @@ void Masked::write(const Batch& batch, std::int64_t row, const RowBytes& of, con
   float* weights = batch.weights.as<float>() + row * seq;
   std::fill_n(weights, seq, 0.0f);
 
+  if (of.hidden) {
+    for (const std::int64_t p : *of.hidden) weights[p] = 1, tokens[p] = static_cast<std::uint16_t>(ids::mask);
+    return;
+  }
   const std::vector<Unit> all = units(of, count, key);
   const auto draw_of = [&](const Unit& unit) { return drawn(key, unit.begin, Draw::unit); };
   std::uint32_t least = 0xFFFFFFFF;
@@ -113,6 +118,38 @@ void Masked::write(const Batch& batch, std::int64_t row, const RowBytes& of, con
         tokens[p] = static_cast<std::uint16_t>(drawn(key, p, Draw::byte).word[0] % ids::bytes);
     }
   }
+}
+
+// The next byte that is in words if this one is, and not if it is not.
+std::uint8_t Masked::replaced(std::uint8_t byte) const {
+  std::uint8_t next = byte;
+  do {
+    ++next;
+  } while (in_word(next) != in_word(byte));
+  return next;
+}
+
+nlohmann::ordered_json Masked::answers_of(const AnsweredRow& row) const {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  const auto* tokens = row.batch.tokens.as<const std::uint16_t>();
+  const auto* targets = row.batch.targets.as<const std::uint16_t>();
+  const auto* weights = row.batch.weights.as<const float>();
+  for (std::int64_t p = 0; p < row.batch.tokens.size(1); ++p) {
+    if (weights[p] == 0) continue;
+    const float* scores = row.scores + p * row.answers;
+    const std::int64_t best = std::max_element(scores, scores + row.answers) - scores;
+    double sum = 0;
+    for (std::int64_t a = 0; a < row.answers; ++a) sum += std::exp(static_cast<double>(scores[a] - scores[best]));
+    const char* const shown = tokens[p] == ids::mask ? "mask" : tokens[p] == targets[p] ? "kept" : "random";
+    out.push_back(
+        {{"position", row.first + p},
+         {"shown", shown},
+         {"byte", targets[p]},
+         {"predicted", best},
+         {"probability", 1 / sum},
+         {"bits", (std::log(sum) + static_cast<double>(scores[best] - scores[targets[p]])) / std::numbers::ln2}});
+  }
+  return out;
 }
 
 void Masked::add(const Answered& one, double* sums) const {

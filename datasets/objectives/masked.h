@@ -40,6 +40,9 @@ class Masked final : public Objective {
   BatchFields fields() const override { return {.wide = true, .targets = true, .weights = true}; }
   bool reads_groups() const override { return s_.unit == MaskedUnit::group; }
   void write(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const override;
+  bool hides() const override { return true; }
+  std::uint8_t replaced(std::uint8_t byte) const override;
+  nlohmann::ordered_json answers_of(const AnsweredRow& row) const override;
   std::size_t sums() const override { return 2; }
   void add(const Answered& one, double* sums) const override;
   bool judges() const override { return true; }

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,7 +20,9 @@ struct RowBytes {
   const std::uint8_t* bytes = nullptr;  // as many as the batch has positions
   std::uint8_t before = 0;              // byte that precedes them; not read if the row starts a stream
   bool starts = true;
-  std::optional<std::int64_t> length = {};     // bytes of the data, behind which the row is padding; absent: all
+  std::optional<std::int64_t> length = {};  // bytes of the data, behind which the row is padding; absent: all
+  // Positions to hide and to ask for, in place of those that an objective that hides draws.
+  std::optional<std::span<const std::int64_t>> hidden = {};
   RowEnds documents = {}, groups = {};         // where they end; none: the row is one of them
   std::span<const std::uint16_t> labels = {};  // of the sequence that the bytes are from; empty: there are none
 };
@@ -64,6 +67,14 @@ struct Figure {
   const std::string& shown_unit() const { return unit.empty() ? name : unit; }
 };
 
+// A row, in host memory, with a model's scores of the answers: (asked, answers).
+struct AnsweredRow {
+  const Batch& batch;  // of this row alone
+  const float* scores = nullptr;
+  std::int64_t answers = 0;  // per asked
+  std::int64_t first = 0;    // place of the row's first byte in its text
+};
+
 class Objective {
  public:
   virtual ~Objective() = default;
@@ -75,12 +86,23 @@ class Objective {
   // Fields that a model must read to answer, besides those that it reads anyway.
   virtual BatchFields fields() const { return {}; }
   virtual Answers answers() const { return {}; }
+  // Ids that it writes before a row's bytes.
+  virtual std::int64_t leading() const { return 0; }
   // What the data must have for it: the labels of a sequence, 0 if it reads none, and groups or documents.
   virtual std::int64_t labels() const { return 0; }
+  // The fault of a sequence's labels, such as "has class 7, but ..."; empty: none.
+  virtual std::string problem_of_labels(std::span<const std::uint16_t> /*labels*/) const { return {}; }
   virtual bool reads_groups() const { return false; }
 
   // Writes row `row` of a batch in host memory, those of its fields that are given: a pure function of bytes and key.
+  // write_row_of() writes its groups besides.
   virtual void write(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const = 0;
+
+  // True if it hides bytes, for which a byte of the same kind may stand: replaced() gives another.
+  virtual bool hides() const { return false; }
+  virtual std::uint8_t replaced(std::uint8_t byte) const { return byte; }
+  // The answers of a row, for `predict`: an array of objects.
+  virtual nlohmann::ordered_json answers_of(const AnsweredRow& row) const;
 
   // Adds a loss to the sums that figures are made from; the first is that of the losses.
   virtual std::size_t sums() const { return 1; }
@@ -93,6 +115,8 @@ class Objective {
   virtual std::size_t shown() const { return 0; }
   // The shown figure of a step of training that only guesses.
   virtual double guess() const = 0;
+
+  void write_row_of(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const;
 
   Figure shown_of(const Scored& scored) const;
   // The figures of a mean loss, as training knows it.

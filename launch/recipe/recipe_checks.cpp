@@ -217,11 +217,6 @@ void check_documents(RecipeChecker& check, const Recipe& r) {
     check.refuse("data.documents",
                  "data.documents is rows, each of which begins anew, but data.order is streams; set data.documents: "
                  "separate, or data.order: windows");
-  if (r.objective->fields().asked > 0)
-    check.refuse("data.documents",
-                 "data.documents is rows, whose padding is not asked, but objective.kind {} asks whole rows; set "
-                 "data.documents: separate",
-                 r.objective->kind());
   const std::int64_t ranks = r.train.parallel.sequence_ranks;
   if (check.none_in({"parallel.sequence_ranks"}) && ranks > 1)
     check.refuse("parallel.sequence_ranks",

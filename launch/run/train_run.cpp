@@ -1,5 +1,6 @@
 #include "launch/run/train_run.h"
 
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <filesystem>
@@ -189,6 +190,9 @@ void announce_origin(const LoadedRun& loaded, const std::string& origin, const R
   spdlog::info("  {:<12}{}", "from", printable(origin));
   for (const Change& change : changes_of_model(loaded, recipe))
     spdlog::info("  {:<12}{}: {} there, {} here", "changed", change.what, change.before, change.now);
+  const auto model = recipe.model->make_model();
+  if (const std::vector<std::string> names = left_out(loaded, model->parameters()); !names.empty())
+    spdlog::info("  {:<12}{}", "left out", fmt::format("{}", fmt::join(names, ", ")));
 }
 
 // The mirror of RUN is DIR/<last name of RUN>, so that one recipe serves several runs.
@@ -272,6 +276,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   check_same_on_ranks(facts_of(*dataset), *session.comm);
   const auto data = open_rows(*dataset, recipe);
   const auto validation = dataset->split("valid", recipe.data);
+  check_answered(*validation, *recipe.objective, fmt::format("{}: 'valid'", recipe.data.path));
   if (recipe.train.keep_best && validation->sequences() == 0)
     throw user_error(
         "{}: 'valid' is empty, but train.keep_best chooses by its loss; prepare it with a larger split, or "
@@ -315,7 +320,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   setup.keep_samples = keeper_of_samples(request, *dataset);
   if (request.from)
     setup.first_weights = [&](ParameterSet& parameters) {
-      hand_over_weights(first ? &*first : nullptr, parameters, *session.comm);
+      hand_over_weights(first ? &*first : nullptr, *request.from, parameters, *session.comm);
       first.reset();  // frees the memory before the first step
     };
   const TrainingOutcome outcome = train(setup);

@@ -51,11 +51,11 @@ class EncoderReference(Reference):
         if self.objective["kind"] == "classes":
             classes = {"classes.weight": (self.objective["classes"], d)}
             return shapes | classes | ({"classes.bias": (self.objective["classes"],)} if self.model["output_bias"] else {})
-        shapes |= {"output.dense.weight": (d, d), "output.dense.bias": (d,),
-                   "output.norm.weight": (d,), "output.norm.bias": (d,)}
+        shapes |= {"masked.dense.weight": (d, d), "masked.dense.bias": (d,),
+                   "masked.norm.weight": (d,), "masked.norm.bias": (d,)}
         if not self.tied:
-            shapes["output.weight"] = (IDS, d)
-        return shapes | ({"output.bias": (IDS,)} if self.model["output_bias"] else {})
+            shapes["masked.weight"] = (IDS, d)
+        return shapes | ({"masked.bias": (IDS,)} if self.model["output_bias"] else {})
 
     def allowed(self, layer, n):
         attention = self.attention
@@ -95,7 +95,9 @@ class EncoderReference(Reference):
         shown, weights = (torch.from_numpy(numpy.stack(part)) for part in zip(*drawn))
         keep = keep or (lambda what, y, layer=0: y)
         hidden = self.hidden(p, shown, keep)
-        x = self.linear(p, "output.dense", hidden)
+        x = self.linear(p, "masked.dense", hidden)
         x = (torch.nn.functional.gelu(x) if self.activation == "geglu" else self.activate(x))
-        x = keep("output", self.norm(p, "output.norm", x))
-        return self.nats(p, x, tokens.long()) * weights.to(x.dtype)
+        x = keep("output", self.norm(p, "masked.norm", x))
+        logits = x @ p["embedding.token.weight" if self.tied else "masked.weight"].T + p.get("masked.bias", 0)
+        nats = -torch.log_softmax(logits, -1).gather(-1, tokens.long()[..., None])[..., 0]
+        return nats * weights.to(x.dtype)

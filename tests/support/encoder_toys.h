@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "datasets/objectives/masked.h"
+#include "datasets/objectives/of_rows.h"
 #include "framework/mixers/attention/config.h"
 #include "framework/mixers/scan/config.h"
 #include "framework/models/encoder/config.h"
@@ -53,7 +54,15 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   scan.mixers.resize(2);
   scan.mixers[0].beside = {MixerItem(std::make_unique<ScanConfig>(performer))};
   scan.mixers[1].beside = {MixerItem(std::make_unique<ScanConfig>(ScanSettings{}))};
-  return {{"bert", bert}, {"modern", modern}, {"merged", merged}, {"scan", scan}};
+  EncoderConfig classes = encoder_toy();
+  classes.objective = std::make_shared<Classes>(5);
+  EncoderConfig mean = modern;
+  mean.objective = std::make_shared<Classes>(3, RowRead::mean);
+  mean.documents = {true, true, false};
+  EncoderConfig labels = encoder_toy();
+  labels.objective = std::make_shared<IndependentLabels>(4);
+  return {{"bert", bert},       {"modern", modern},      {"merged", merged}, {"scan", scan},
+          {"classes", classes}, {"class_of_mean", mean}, {"labels", labels}};
 }
 
 template <>

@@ -215,13 +215,16 @@ class ToyModel {
     std::vector<std::byte> block(layout.bytes());
     const Batch rows = layout.at(block.data());
     const bool starts = std::ssize(before_) != count;
-    for (std::int64_t r = 0; r < count; ++r)
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::vector<std::uint16_t> labels = labels_of(tokens.data() + r * shape[1]);
       write(rows, r,
             {.bytes = tokens.data() + r * shape[1],
              .before = starts ? std::uint8_t{0} : before_[static_cast<std::size_t>(r)],
              .starts = starts,
-             .documents = {boundaries_, starts ? 0 : read_}});
-    for (std::int64_t r = 0; r < count; ++r) write_groups(rows, r, {boundaries_, starts ? 0 : read_}, shape[1]);
+             .documents = {boundaries_, starts ? 0 : read_},
+             .labels = labels});
+      write_groups(rows, r, {boundaries_, starts ? 0 : read_}, shape[1]);
+    }
     const std::int64_t half = count * model_->states().row_bytes(ctx_.state_types());
     std::vector<T> states(static_cast<std::size_t>(2 * half) / sizeof(T), T{});
     if (!starts) std::copy(remembered_.begin(), remembered_.end(), states.begin());
@@ -248,6 +251,12 @@ class ToyModel {
  private:
   std::size_t asked_of(const std::vector<std::uint8_t>& tokens, std::int64_t batch) const {
     return static_cast<std::size_t>(batch * model_->fields().losses(std::ssize(tokens) / batch));
+  }
+  // Labels that follow from a row's first byte, as many as the objective reads.
+  std::vector<std::uint16_t> labels_of(const std::uint8_t* bytes) const {
+    std::vector<std::uint16_t> labels(objective_ == nullptr ? 0 : static_cast<std::size_t>(objective_->labels()));
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::uint16_t>(bytes[0] >> i & 1);
+    return labels;
   }
   // Rows have the numbers of their sequences in the global batch.
   void write(const Batch& rows, std::int64_t row, const RowBytes& of) const {

@@ -46,6 +46,15 @@ void NextByteHead::loss_and_gradients(Context& ctx, const Tensor& hidden, const 
   dropout_.apply(ctx, dhidden);
 }
 
+void NextByteHead::backward_logits(Context& ctx, const Tensor& hidden, const Tensor& dlogits,
+                                   const Tensor& dhidden) const {
+  ops::linear_backward_weight(ctx, dlogits, hidden.rows(), weight_->gradient,
+                              bias_ != nullptr ? bias_->gradient : Tensor{});
+  Context exact = ctx.without_fp8();
+  ops::linear_backward_input(exact, dlogits, weight_->value, dhidden.rows());
+  if (ctx.watcher != nullptr && !tied_) ctx.watcher->complete_from(*weight_);
+}
+
 void NextByteHead::logits(Context& ctx, const Tensor& hidden, const Tensor& logits) const {
   ops::linear(ctx, hidden.rows(), weight_->value, bias(), logits);
 }

@@ -29,7 +29,10 @@ class NextByteHead final : public Head {
   void scores(Context& ctx, const Tensor& hidden, const Tensor& scores) const override;
   // Of the compute type or the exact one: (rows, vocabulary).
   void logits(Context& ctx, const Tensor& hidden, const Tensor& logits) const;
+  // The gradients of what `dlogits`, (rows, vocabulary) of hidden's type, is the gradient of.
+  void backward_logits(Context& ctx, const Tensor& hidden, const Tensor& dlogits, const Tensor& dhidden) const;
   const Parameter& weight() const { return *weight_; }
+  const Dropout& dropout() const { return dropout_; }
 
  private:
   ops::CrossEntropy cross_entropy(const Tensor& hidden, const Asked& asked, const Tensor& losses) const;

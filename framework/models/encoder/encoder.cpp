@@ -22,7 +22,7 @@ struct HeadPlace {
 };
 
 std::unique_ptr<Head> masked_head(const HeadPlace& at) {
-  return std::make_unique<MaskedHead>(at.parameters, "output", at.choice(at.config.vocabulary), at.config.activation,
+  return std::make_unique<MaskedHead>(at.parameters, "masked", at.choice(at.config.vocabulary), at.config.activation,
                                       at.config.tied_output ? &at.tokens : nullptr);
 }
 
@@ -32,11 +32,17 @@ std::unique_ptr<Head> class_head(const HeadPlace& at) {
                                    answers.of_mean ? RowOf::mean : RowOf::first);
 }
 
+std::unique_ptr<Head> label_head(const HeadPlace& at) {
+  const Answers answers = at.config.objective->answers();
+  return std::make_unique<RowHead>(at.parameters, "labels", at.choice(answers.choices),
+                                   answers.of_mean ? RowOf::mean : RowOf::first, RowAnswers::each);
+}
+
 struct HeadKind {
   std::string_view objective;
   std::unique_ptr<Head> (*make)(const HeadPlace&);
 };
-constexpr HeadKind heads[] = {{"masked", masked_head}, {"classes", class_head}};
+constexpr HeadKind heads[] = {{"masked", masked_head}, {"classes", class_head}, {"labels", label_head}};
 
 }  // namespace
 

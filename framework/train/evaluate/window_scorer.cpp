@@ -113,8 +113,7 @@ void WindowScorer::read(const std::vector<ScoredRow>& rows, const Batch& batch) 
     if (given) sequences_.read(w.sequence, w.start - before, w.length + before, bytes.data() + 1 - before);
     RowBytes of = sequences_.row(w.sequence, w.start, w.length, bytes.data() + 1);
     of.before = bytes.front(), of.starts = starts;
-    objective_.write(batch, row, of, {0, rows[r].window});
-    write_groups(batch, row, of.documents, w.length);
+    objective_.write_row_of(batch, row, of, {0, rows[r].window});
   }
 }
 
