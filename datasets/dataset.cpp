@@ -129,7 +129,7 @@ std::int64_t Dataset::sequences(const std::string& name) const {
 
 // Bytes, or numbers of 16 bits in little-endian order, as this program's are everywhere.
 Labels Dataset::labels(const std::string& split) const {
-  constexpr std::int64_t most = 4096;  // of a sequence
+  constexpr std::int64_t most = 4096;  // labels per sequence
   const std::string name = split + "_labels";
   if (!holds(name)) return {};
   const auto [rank, entry] = StoredArray::type_in(*file_, name);

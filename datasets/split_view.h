@@ -11,10 +11,10 @@ namespace longstride {
 
 struct Labels;
 
-// What is known of a split besides its bytes.
+// Facts about a split besides its bytes.
 struct SplitFacts {
   std::vector<std::int64_t> groups = {};      // where they end, over all sequences one after another
-  std::shared_ptr<const Labels> labels = {};  // of the sequences
+  std::shared_ptr<const Labels> labels = {};  // one set per sequence
 };
 
 class ByteStore {

@@ -1,6 +1,6 @@
 #include "datasets/objectives/kinds.h"
 
-#include "datasets/objectives/masked.h"
+#include "datasets/objectives/masked_bytes.h"
 #include "datasets/objectives/next_byte.h"
 #include "datasets/objectives/of_rows.h"
 

@@ -1,6 +1,6 @@
-// What is asked of a row as a whole, by the labels of the sequence that it is from: a class, or labels that hold each
-// by itself. A row that is read from its first position begins with the id [classify], and loses its last byte if it is
-// full.
+// Questions about a row as a whole, answered by the labels of the sequence that it is from: a class, or labels that
+// hold each by itself. A row that is read from its first position begins with the id [classify], and loses its last
+// byte if it is full.
 #pragma once
 #include <vector>
 

@@ -24,7 +24,7 @@ struct RowBytes {
   // Positions to hide and to ask for, in place of those that an objective that hides draws.
   std::optional<std::span<const std::int64_t>> hidden = {};
   RowEnds documents = {}, groups = {};         // where they end; none: the row is one of them
-  std::span<const std::uint16_t> labels = {};  // of the sequence that the bytes are from; empty: there are none
+  std::span<const std::uint16_t> labels = {};  // the sequence's; empty: there are none
 };
 
 // Identifies a row, so that one that draws random numbers draws the same ones again. In training: the seed, and the
@@ -38,7 +38,7 @@ struct RowKey {
 // The answers that a model gives, for the head that gives them.
 struct Answers {
   std::int64_t choices = 0;  // to choose among, or each by itself; 0: the ids of tokens
-  bool of_mean = false;      // of a row: read from the mean of its positions, not from the first
+  bool of_mean = false;      // a row's answer is read from the mean of its positions, not from the first
 };
 
 // A loss, which has been multiplied by its weight.
@@ -69,7 +69,7 @@ struct Figure {
 
 // A row, in host memory, with a model's scores of the answers: (asked, answers).
 struct AnsweredRow {
-  const Batch& batch;  // of this row alone
+  const Batch& batch;  // one row
   const float* scores = nullptr;
   std::int64_t answers = 0;  // per asked
   std::int64_t first = 0;    // place of the row's first byte in its text
@@ -88,7 +88,7 @@ class Objective {
   virtual Answers answers() const { return {}; }
   // Ids that it writes before a row's bytes.
   virtual std::int64_t leading() const { return 0; }
-  // What the data must have for it: the labels of a sequence, 0 if it reads none, and groups or documents.
+  // Needs of the data: the labels of a sequence, 0 if it reads none, and groups or documents.
   virtual std::int64_t labels() const { return 0; }
   // The fault of a sequence's labels, such as "has class 7, but ..."; empty: none.
   virtual std::string problem_of_labels(std::span<const std::uint16_t> /*labels*/) const { return {}; }

@@ -98,7 +98,7 @@ SequenceCost StackModel::cost(std::int64_t positions) const {
   return cost;
 }
 
-// What is asked of a row as a whole is not divided.
+// Questions about a row as a whole are not divided.
 StackModel::RankSpan StackModel::span_of(const Context& ctx, const Batch& batch) const {
   const int ranks = ctx.sequence_ranks();
   const Tensor& tokens = batch.tokens;

@@ -291,6 +291,9 @@ std::vector<std::string> StackConfig::toy_pattern() const {
   if (geometry.rows > 0) return {};
   std::vector<std::string> out;
   if (attention.stride > 0) out.push_back(model_override("attention.stride", attention.stride / 4));
+  constexpr std::int64_t odd_window = 33;
+  if (direction == kernels::Direction::both && attention.window > odd_window)
+    out.push_back(model_override("attention.window", odd_window));
   if (any_part(attention, kernels::reads_summary)) out.push_back(model_override("attention.summary", 8));
   return out;
 }

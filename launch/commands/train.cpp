@@ -88,9 +88,10 @@ void add_train(CLI::App& app, Session& session) {
       ->check(CLI::IsMember({"automatic", "last", "average"}))
       ->needs(from);
   train
-      ->add_option("--new", o->fresh,
-                   "with --from: a part of the model that starts anew, such as a head: classes, labels, masked; parts "
-                   "that the recipe's model lacks are left out")
+      ->add_option(
+          "--new", o->fresh,
+          "with --from: a part of the model that starts anew, such as a new head; parts that the recipe's model "
+          "lacks are left out")
       ->needs(from);
   train
       ->add_option("--repeat", o->repeated,

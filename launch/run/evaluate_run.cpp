@@ -123,7 +123,7 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   return evaluate_run(run, request, session, [](const Sequences& named, const auto&, const auto&) { return named; });
 }
 
-// Of what is hidden from scores, by rows that every rank reads for itself.
+// The leak into scores of hidden bytes, by rows that every rank reads for itself.
 ReplacedFutures::Leak measure_leak_of_hidden(const LoadedRun& run, const EvaluateRequest& request,
                                              std::int64_t windows) {
   Model& model = *run.model;

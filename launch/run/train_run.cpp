@@ -265,6 +265,21 @@ KeepSamples keeper_of_samples(const TrainRequest& request, const Dataset& datase
 
 }  // namespace
 
+namespace {
+
+std::shared_ptr<const SequenceSet> open_validation(const Dataset& dataset, const Recipe& recipe) {
+  auto validation = dataset.split("valid", recipe.data);
+  check_answered(*validation, *recipe.objective, fmt::format("{}: 'valid'", recipe.data.path));
+  if (recipe.train.keep_best && validation->sequences() == 0)
+    throw user_error(
+        "{}: 'valid' is empty, but train.keep_best chooses by its loss; prepare it with a larger split, or "
+        "set train.keep_best: false",
+        recipe.data.path);
+  return validation;
+}
+
+}  // namespace
+
 TrainingOutcome train_run(TrainRequest request, Session& session) {
   check_same_on_ranks(facts_of(request), *session.comm);
   check_precision(request.recipe.train.precision, request.device);
@@ -275,13 +290,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   const auto dataset = Dataset::open(recipe.data.path);
   check_same_on_ranks(facts_of(*dataset), *session.comm);
   const auto data = open_rows(*dataset, recipe);
-  const auto validation = dataset->split("valid", recipe.data);
-  check_answered(*validation, *recipe.objective, fmt::format("{}: 'valid'", recipe.data.path));
-  if (recipe.train.keep_best && validation->sequences() == 0)
-    throw user_error(
-        "{}: 'valid' is empty, but train.keep_best chooses by its loss; prepare it with a larger split, or "
-        "set train.keep_best: false",
-        recipe.data.path);
+  const auto validation = open_validation(*dataset, recipe);
   divide_batch(recipe.train, session.comm->size());
   gradient_type(recipe.train, request.device);
   check_training_fits(*model, recipe.train, request.device, *session.comm);

@@ -6,7 +6,7 @@
 
 #include "framework/mixers/scan/config.h"
 #include "framework/models/encoder/encoder.h"
-#include "tests/support/encoder_toys.h"
+#include "tests/models/encoder_toys.h"
 #include "tests/support/model_properties.h"
 
 namespace longstride::test {

@@ -8,7 +8,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "datasets/objectives/masked.h"
+#include "datasets/objectives/masked_bytes.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/safetensors.h"
 #include "framework/mixers/attention/config.h"

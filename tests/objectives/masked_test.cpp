@@ -6,7 +6,7 @@
 #include <numeric>
 #include <string>
 
-#include "datasets/objectives/masked.h"
+#include "datasets/objectives/masked_bytes.h"
 
 namespace longstride {
 namespace {

@@ -25,7 +25,7 @@ class MaskedHead final : public Head {
   void scores(Context& ctx, const Tensor& hidden, const Tensor& scores) const override;
 
  private:
-  Tensor transform(Context& ctx, const Tensor& hidden, Scratch& scratch) const;  // what the output reads
+  Tensor transform(Context& ctx, const Tensor& hidden, Scratch& scratch) const;  // the rows that the output reads
 
   Linear dense_;
   LayerNorm norm_;

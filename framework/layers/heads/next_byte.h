@@ -27,7 +27,7 @@ class NextByteHead final : public Head {
                           const Tensor& dhidden) const override;
   Shape scores_shape(std::int64_t positions) const override { return {positions, weight_->shape[0]}; }
   void scores(Context& ctx, const Tensor& hidden, const Tensor& scores) const override;
-  // Of the compute type or the exact one: (rows, vocabulary).
+  // In the compute type or the exact one: (rows, vocabulary).
   void logits(Context& ctx, const Tensor& hidden, const Tensor& logits) const;
   // The gradients of what `dlogits`, (rows, vocabulary) of hidden's type, is the gradient of.
   void backward_logits(Context& ctx, const Tensor& hidden, const Tensor& dlogits, const Tensor& dhidden) const;

@@ -9,7 +9,7 @@
 namespace longstride {
 namespace {
 
-// What a head is made from.
+// The parts that a head is made from.
 struct HeadPlace {
   const EncoderConfig& config;
   ParameterSet& parameters;

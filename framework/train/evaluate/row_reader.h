@@ -24,7 +24,7 @@ class RowReader {
   // Writes the row in host memory; `of` has at most row_bytes() bytes.
   const Batch& write(const RowBytes& of, std::int64_t count, const RowKey& key);
   const Batch& row() const { return host_; }  // as written; may be changed before it is read
-  // What the model makes of the row: hidden rows (positions, width), if it Encodes, and scores (asked, answers), if it
+  // The results of the row: hidden rows (positions, width), if it Encodes, and scores (asked, answers), if it
   // Predicts. Valid until the next call.
   std::span<const float> hidden();
   std::span<const float> scores();

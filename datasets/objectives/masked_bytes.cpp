@@ -1,4 +1,4 @@
-#include "datasets/objectives/masked.h"
+#include "datasets/objectives/masked_bytes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace longstride {
 namespace {
 
-// What is drawn: for a unit, for the byte in place of one, and once for a row.
+// The draws: for a unit, for the byte in place of one, and once for a row.
 enum class Draw : std::uint8_t { unit, byte, row };
 
 kernels::Philox4 drawn(const RowKey& key, std::int64_t position, Draw which) {

@@ -4,11 +4,11 @@
 
 #include "datasets/formats/npy.h"
 #include "framework/core/text/numbers.h"
+#include "launch/answers/file_rows.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
 #include "launch/console/output.h"
-#include "launch/run/file_rows.h"
 
 namespace longstride {
 namespace {

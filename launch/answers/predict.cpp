@@ -7,10 +7,10 @@
 
 #include "framework/core/errors.h"
 #include "framework/core/text/printable.h"
+#include "launch/answers/file_rows.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
-#include "launch/run/file_rows.h"
 
 namespace longstride {
 namespace {

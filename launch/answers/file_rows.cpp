@@ -1,8 +1,9 @@
-#include "launch/run/file_rows.h"
+#include "launch/answers/file_rows.h"
 
 #include <algorithm>
 #include <filesystem>
 
+#include "datasets/dataset.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/text/printable.h"

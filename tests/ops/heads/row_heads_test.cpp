@@ -1,4 +1,4 @@
-// What heads of rows are made of: means of rows, and losses of answers that hold each by itself.
+// Parts of the heads of rows: means of rows, and losses of answers that hold each by itself.
 #include <algorithm>
 #include <cmath>
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "datasets/objectives/masked.h"
+#include "datasets/objectives/masked_bytes.h"
 #include "datasets/objectives/of_rows.h"
 #include "framework/mixers/attention/config.h"
 #include "framework/mixers/scan/config.h"

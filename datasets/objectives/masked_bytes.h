@@ -18,9 +18,9 @@ enum class MaskedUnit : std::uint8_t { byte, word, span, group };
 
 struct MaskedSettings {
   MaskedUnit unit = MaskedUnit::byte;
-  double share = 0.15;                          // of the units, that are asked
-  double mask = 0.8, random = 0.1, keep = 0.1;  // of those, that are hidden, replaced and shown
-  std::int64_t length = 8;                      // of a span, in bytes
+  double share = 0.15;                          // share of units that are asked
+  double mask = 0.8, random = 0.1, keep = 0.1;  // shares of those that are hidden, replaced, shown
+  std::int64_t length = 8;                      // bytes in a span
 };
 
 class Masked final : public Objective {
