@@ -9,9 +9,12 @@ MOST_SCORES = 1 << 24  # computed at once
 
 def part_mask(pattern, part, head, i, j):
     """Whether queries at positions i may attend to keys at positions j, by one part; i and j broadcast."""
-    causal, l = j <= i, pattern.stride
+    both, l = pattern.direction == "both", pattern.stride
+    causal = (j >= 0) & (i >= 0) if both else j <= i
     if part == "dense":
         return causal
+    if part == "local" and both:
+        return (i - j).abs() <= (pattern.window_of() - 1) // 2
     if part == "local":
         return causal & (i - j < pattern.window_of())
     if part == "column":
@@ -48,6 +51,8 @@ def mask(pattern, layer, i, j):
 
 def first_key(pattern, layer, row):
     """No query at this position or after it attends to a key before this one."""
+    if pattern.direction == "both":
+        return 0
     least = row
     for head in range(pattern.heads):
         for part in pattern.parts_of(layer, head):
@@ -91,8 +96,9 @@ def attend(q, k, v, pattern, layer, first=0, sink=None):
         end = min(begin + step, rows)
         low = first_key(pattern, layer, first + begin)
         i = torch.arange(first + begin, first + end, device=q.device)
-        j = torch.arange(low, first + end, device=q.device)
-        work = (q[:, :, begin:end], k[:, :, low:first + end], v[:, :, low:first + end], pattern, layer, i, j, sink)
+        high = k.shape[2] if pattern.direction == "both" else first + end
+        j = torch.arange(low, high, device=q.device)
+        work = (q[:, :, begin:end], k[:, :, low:high], v[:, :, low:high], pattern, layer, i, j, sink)
         if step < rows and torch.is_grad_enabled():  # scores of one piece at a time, in backward as well
             out.append(checkpoint(attend_rows, *work, use_reentrant=False, preserve_rng_state=False))
         else:

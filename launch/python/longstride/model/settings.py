@@ -1,4 +1,4 @@
-"""The settings of a decoder: a recipe's `model:`, with what the data add to it.
+"""The settings of a decoder or an encoder: a recipe's `model:`, with what the data add to it.
 
 This folder needs PyTorch alone: `save_pretrained` copies it next to the weights.
 """
@@ -8,7 +8,7 @@ from .distance_settings import Distance, Memory
 from .keys import Keys, UserError, shown
 
 PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary", "first")
-KINDS = ("decoder", "sparse_transformer")  # two names of one kind
+KINDS = ("decoder", "sparse_transformer", "encoder")  # the first two are names of one kind
 ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
 # Parts that `merged` joins, one of each.
@@ -17,14 +17,14 @@ KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
     "embedding_dropout", "inner_dropout", "output_dropout", "positions", "rotary_base", "query_key_norm", "init",
     "init_deviation", "init_deviations", "norm", "activation", "attention_bias", "feed_forward_bias", "tied_output",
-    "output_bias", "embedding_scale", "attention", "distance", "memory", "mixers",
+    "output_bias", "embedding_scale", "embedding_norm", "attention", "distance", "memory", "mixers",
 }
 
 
 class Pattern:
     """Which keys every query may attend to: `model.attention` of a recipe (docs/develop/numerics.md)."""
 
-    def __init__(self, values, heads, where="model.attention"):
+    def __init__(self, values, heads, where="model.attention", direction="past"):
         keys = Keys(values, where)
         self.integration = keys.choice("integration", INTEGRATIONS)
         self.parts = keys.take("parts")
@@ -35,7 +35,7 @@ class Pattern:
         self.distinct_heads = keys.flag("distinct_heads")
         self.summary_inclusive = keys.flag("summary_inclusive")
         self.first = keys.whole("first", 0, least=0)
-        keys.choice("direction", ("past",), "past")  # the only one of decoders
+        self.direction = keys.choice("direction", (direction,), direction)
         self.sink = keys.choice("sink", ("none", "learned"), "none")
         keys.done()
         self.heads = heads
@@ -107,7 +107,9 @@ class Settings:
         self.embedding_dropout = keys.number("embedding_dropout", 0.0, 0, 1)
         self.inner_dropout = keys.number("inner_dropout", 0.0, 0, 1)
         self.output_dropout = keys.number("output_dropout", 0.0, 0, 1)
-        self.positions = keys.choice("positions", ("attention", "data", "none"), "attention")
+        encoder = self.kind == "encoder"
+        self.positions = keys.choice("positions", ("attention", "data", "learned", "none"),
+                                     "learned" if encoder else "attention")
         self.rotary_base = keys.number("rotary_base", 0.0, 0, 1e12)
         self.query_key_norm = keys.flag("query_key_norm")
         self.init = keys.choice("init", ("variance", "deviation"), "variance")
@@ -119,9 +121,11 @@ class Settings:
         self.activation = keys.choice("activation", ACTIVATIONS, "sigmoid_gelu")
         self.attention_bias = keys.flag("attention_bias", True)
         self.feed_forward_bias = keys.flag("feed_forward_bias", True)
-        self.tied_output = keys.flag("tied_output")
-        self.output_bias = keys.flag("output_bias")
+        self.tied_output = keys.flag("tied_output", encoder)
+        self.output_bias = keys.flag("output_bias", encoder)
         self.embedding_scale = keys.flag("embedding_scale")
+        self.embedding_norm = keys.flag("embedding_norm")
+        self.objective = keys.take("objective", {}) if encoder else {}
         self.read_attention(keys, where)
         keys.done()
         self.picture = tuple(picture) if isinstance(picture, (list, tuple)) else (picture,)
@@ -134,7 +138,8 @@ class Settings:
             raise UserError(f"{where}.mixers: lists of mixers, and so scans, run in the longstride command alone; this "
                             "package loads models with attention or distance")
         if "distance" not in keys.left:
-            self.pattern = Pattern(keys.take("attention"), self.heads, f"{where}.attention")
+            direction = "both" if self.kind == "encoder" else "past"
+            self.pattern = Pattern(keys.take("attention"), self.heads, f"{where}.attention", direction)
             return
         self.distance = Distance(keys.take("distance"), self.layers, self.heads, f"{where}.distance")
         if "memory" in keys.left:
@@ -144,6 +149,8 @@ class Settings:
         if self.picture and (len(self.picture) != 3 or not all(isinstance(n, int) and n > 0 for n in self.picture)
                              or math.prod(self.picture) != self.context):
             raise keys.wrong("picture", self.picture, f"rows, columns and channels of {self.context} bytes")
+        if self.embedding_norm and self.kind != "encoder":
+            raise keys.wrong("embedding_norm", True, "false for a decoder")
         if self.width % self.heads != 0:
             raise keys.wrong("heads", self.heads, f"a divisor of the width {self.width}")
         if self.key_size < 1 or self.inner_width < 1:
@@ -178,6 +185,8 @@ class Settings:
         """Size, divisor and modulus of every position table: slot i reads row (i // divisor) % modulus."""
         if self.positions == "none":
             return []
+        if self.positions == "learned":
+            return [(self.context, 1, self.context)]
         if self.positions == "attention":
             rows = -(-self.context // self.pattern.stride)
             return [(rows, self.pattern.stride, rows), (self.pattern.stride, 1, self.pattern.stride)]
