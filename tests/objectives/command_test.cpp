@@ -211,7 +211,8 @@ TEST_F(Objectives, MistakesAreRefusedInASentence) {
     expect_refused(arguments, sentence);
   };
   refuse("r.yaml", {"objective.kind=halfs"},
-         "--set objective.kind=halfs: objective.kind is halfs, but must be next_byte or masked or halves; did you mean "
+         "--set objective.kind=halfs: objective.kind is halfs, but must be next_byte or masked or classes or labels or "
+         "halves; did you mean "
          "'halves'?");
   refuse("r.yaml", {"objective.share=0.1"},
          "--set objective.share=0.1: unknown key 'share' in objective; choose from kind, noise");
