@@ -108,7 +108,7 @@ PairCost AttentionMixer::cost(std::int64_t positions) const {
 
 Mixer::PairWeight AttentionMixer::pair_weight(std::int64_t head, double /*span*/) const {
   return [this, head](std::int64_t query, std::int64_t key) {
-    return kernels::allowed(plans_->pattern(), layer_, config_.heads, head, query, key) ? 1.0 : 0.0;
+    return kernels::allowed(plans_->pattern(), layer_, config_.heads, head, config_.segment, query, key) ? 1.0 : 0.0;
   };
 }
 

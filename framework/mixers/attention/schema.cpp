@@ -28,6 +28,9 @@ kernels::PatternConfig only_what_parts_read(kernels::PatternConfig c) {
   const kernels::PatternConfig unset;
   if (!any_part(c, kernels::reads_window)) c.window = unset.window;
   if (!any_part(c, kernels::reads_first)) c.first = unset.first;
+  if (!any_part(c, kernels::reads_dilation)) c.dilation = unset.dilation;
+  if (!any_part(c, kernels::reads_block)) c.block = unset.block;
+  if (!any_part(c, kernels::reads_shifts)) c.blocks = unset.blocks, c.shifts = unset.shifts;
   if (any_part(c, kernels::reads_summary)) return c;
   c.summary = unset.summary, c.distinct_heads = unset.distinct_heads, c.summary_inclusive = unset.summary_inclusive;
   return c;
@@ -42,6 +45,9 @@ void check_unread(const MixerChecks& checks, const kernels::PatternConfig& c) {
     ReadsKey reads;
   } keys[] = {{"window", c.window > 0, kernels::reads_window},
               {"first", c.first > 0, kernels::reads_first},
+              {"dilation", !c.dilation.empty(), kernels::reads_dilation},
+              {"block", c.block > 0, kernels::reads_block},
+              {"blocks", c.blocks > 0, kernels::reads_shifts},
               {"summary", !c.summary.empty(), kernels::reads_summary},
               {"distinct_heads", c.distinct_heads, kernels::reads_summary},
               {"summary_inclusive", c.summary_inclusive, kernels::reads_summary}};
@@ -55,6 +61,20 @@ void check_unread(const MixerChecks& checks, const kernels::PatternConfig& c) {
     checks.check.refuse(key, "{} has no effect without a part that reads it ({}); remove it", key,
                         fmt::join(readers, ", "));
   }
+}
+
+constexpr Range number_of_blocks{0, 4096, false, false, "0 or a positive whole number"};
+
+// A map from shifts, of which there are as many as blocks, to the number of heads that have them.
+void visit_shifts(SettingsVisitor& v, kernels::PatternConfig& c) {
+  std::vector<std::int64_t> heads = c.shifts;
+  heads.resize(static_cast<std::size_t>(
+      std::clamp<std::int64_t>(c.blocks, 0, static_cast<std::int64_t>(number_of_blocks.most))));
+  v.section("shifts", Need::optional, !c.shifts.empty(), [&] {
+    for (std::size_t shift = 0; shift < heads.size(); ++shift)
+      v.field(std::to_string(shift), heads[shift], Need::optional, ranges::not_negative);
+    if (v.reads()) c.shifts = heads;
+  });
 }
 
 // The power of two nearest to the square root, as section 4.2 of the paper recommends, or a larger one if a summary
@@ -80,7 +100,10 @@ const Choices<kernels::PartKind>& part_names() {
                                           {"column", PartKind::column},
                                           {"fixed_block", PartKind::fixed_block},
                                           {"fixed_summary", PartKind::fixed_summary},
-                                          {"first", PartKind::first}};
+                                          {"first", PartKind::first},
+                                          {"block_window", PartKind::block_window},
+                                          {"dilated", PartKind::dilated},
+                                          {"shifted_block", PartKind::shifted_block}};
   return names;
 }
 
@@ -99,6 +122,10 @@ void AttentionConfig::visit(SettingsVisitor& v) {
   v.field("distinct_heads", c.distinct_heads, Need::optional);
   v.field("summary_inclusive", c.summary_inclusive, Need::optional);
   v.field("first", c.first, Need::optional, ranges::not_negative);
+  v.list("dilation", c.dilation, Need::optional);
+  v.field("block", c.block, Need::optional, ranges::not_negative);
+  v.field("blocks", c.blocks, Need::optional, number_of_blocks);
+  visit_shifts(v, c);
   using kernels::Direction;
   v.choice("direction", c.direction, Need::optional,
            Choices<Direction>{{"past", Direction::past}, {"both", Direction::both}});
@@ -146,9 +173,13 @@ void AttentionConfig::check_training(const MixerChecks& checks) const {
     checks.check.refuse(window_key,
                         "{0} is {1}, but must be at most data.context, {2}; set {0}: 0, which is stride + 1",
                         window_key, pattern.window, context);
-  const std::string first_key = checks.of("first");
-  if (checks.check.none_in({first_key.c_str()}) && pattern.first > context)
-    checks.check.refuse(first_key, "{} is {}, but must be at most data.context, {}", first_key, pattern.first, context);
+  const struct {
+    const char* name;
+    std::int64_t value;
+  } lengths[] = {{"first", pattern.first}, {"block", pattern.block}, {"blocks", pattern.blocks}};
+  for (const auto& [name, value] : lengths)
+    if (const std::string key = checks.of(name); checks.check.none_in({key.c_str()}) && value > context)
+      checks.check.refuse(key, "{} is {}, but must be at most data.context, {}", key, value, context);
 }
 
 std::unique_ptr<MixerFamily> AttentionConfig::make(const MixerForm& form, ParameterSet& /*parameters*/,

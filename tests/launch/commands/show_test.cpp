@@ -61,7 +61,7 @@ TEST(ShowPattern, TextIsTheMask) {
         for (std::int64_t i = 0; i < positions; ++i) {
           std::string expected;
           for (std::int64_t j = 0; j <= i; ++j) {
-            const bool seen = kernels::allowed(pattern, layer, 2, head, i, j);
+            const bool seen = kernels::allowed(pattern, layer, 2, head, positions, i, j);
             expected += !seen ? '.' : i == j ? '@' : '#';
           }
           EXPECT_EQ(rows[static_cast<std::size_t>(i)], expected) << layer << " " << head << " " << i;
@@ -94,7 +94,7 @@ TEST(ShowPattern, PicturesHaveASquareForEveryPairAndHighlightAQuery) {
   EXPECT_EQ((std::set{future, itself, seen, faint, unseen}.size()), 5u);
   for (std::int64_t i = 0; i < positions; ++i)
     for (std::int64_t j = 0; j < positions; ++j) {
-      const bool attends = kernels::allowed(pattern, 0, 2, 0, i, j);
+      const bool attends = kernels::allowed(pattern, 0, 2, 0, positions, i, j);
       const int expected = j > i ? future : !attends ? unseen : i != query ? faint : i == j ? itself : seen;
       EXPECT_EQ(red(i, j, 0), expected) << i << " " << j;
       EXPECT_EQ(red(i, j, scale - 1), expected) << i << " " << j;

@@ -123,7 +123,7 @@ const Edit edits[] = {
      "'merged'?"},
     {"[fixed_block, fixed_summary]", "[]",
      "r.yaml:10: model.attention.parts is an empty list, but must be a list of at least one of dense, local, column, "
-     "fixed_block, fixed_summary, first"},
+     "fixed_block, fixed_summary, first, block_window, dilated, shifted_block"},
     {"kind: decoder", "kind: transformer_xl",
      "r.yaml:4: model.kind is transformer_xl, but must be decoder or sparse_transformer or encoder; transformer_xl is "
      "kind: "

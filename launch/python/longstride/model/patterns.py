@@ -23,6 +23,13 @@ def part_mask(pattern, part, head, i, j):
         return causal & (torch.div(i, l, rounding_mode="floor") == torch.div(j, l, rounding_mode="floor"))
     if part == "first":
         return causal & (j < pattern.first)
+    if part == "block_window":
+        blocks = [torch.div(at, pattern.block, rounding_mode="floor") for at in (i, j)]
+        return causal & ((blocks[0] - blocks[1]).abs() <= 1)
+    if part == "dilated":
+        d = pattern.dilation_of(head)
+        reach = (pattern.window - 1) // 2 if both else pattern.window - 1
+        return causal & ((i - j) % d == 0) & ((i - j).abs() <= reach * d)
     begin, width = pattern.sub_block_of(head)
     summary = (begin <= j % l) & (j % l < begin + width)
     if pattern.summary_inclusive:
@@ -36,7 +43,8 @@ def mask(pattern, layer, i, j):
     order = []
     for head in range(pattern.heads):
         parts = pattern.parts_of(layer, head)
-        key = (parts, pattern.sub_block_of(head) if "fixed_summary" in parts else None)
+        key = (parts, pattern.sub_block_of(head) if "fixed_summary" in parts else None,
+               pattern.dilation_of(head) if "dilated" in parts else None)
         order.append(key)
         if key in by_head:
             continue
@@ -58,6 +66,10 @@ def first_key(pattern, layer, row):
         for part in pattern.parts_of(layer, head):
             if part == "local":
                 least = min(least, max(0, row - pattern.window_of() + 1))
+            elif part == "dilated":
+                least = min(least, max(0, row - (pattern.window - 1) * pattern.dilation_of(head)))
+            elif part == "block_window":
+                least = min(least, max(0, (row // pattern.block - 1) * pattern.block))
             elif part == "fixed_block":
                 least = min(least, row // pattern.stride * pattern.stride)
             else:

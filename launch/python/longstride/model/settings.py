@@ -7,11 +7,12 @@ import math
 from .distance_settings import Distance, Memory
 from .keys import Keys, UserError, shown
 
-PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary", "first")
+PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary", "first", "block_window", "dilated")
 KINDS = ("decoder", "sparse_transformer", "encoder")  # the first two are names of one kind
 ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
 # Parts that `merged` joins, one of each.
+STRIDED = ("local", "column", "fixed_block", "fixed_summary")
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary", "first")
 KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
@@ -35,6 +36,9 @@ class Pattern:
         self.distinct_heads = keys.flag("distinct_heads")
         self.summary_inclusive = keys.flag("summary_inclusive")
         self.first = keys.whole("first", 0, least=0)
+        self.block = keys.whole("block", 0, least=0)
+        dilation = keys.take("dilation", [])
+        self.dilation = list(dilation) if isinstance(dilation, (list, tuple)) else [dilation]
         self.direction = keys.choice("direction", (direction,), direction)
         self.sink = keys.choice("sink", ("none", "learned"), "none")
         keys.done()
@@ -46,7 +50,7 @@ class Pattern:
         if not known:
             raise keys.wrong("parts", self.parts, "a list of " + ", ".join(PARTS))
         self.parts = list(self.parts)
-        strided = any(part not in ("dense", "first") and (part != "local" or self.window == 0) for part in self.parts)
+        strided = any(part in STRIDED and (part != "local" or self.window == 0) for part in self.parts)
         if strided and self.stride == 0:
             raise keys.wrong("stride", 0, f"a positive number of positions for {', '.join(self.parts)}")
         if self.integration == "multihead" and len(self.parts) > self.heads:
@@ -54,17 +58,26 @@ class Pattern:
         if self.integration == "merged" and len(self.parts) > 1:
             windows = [part for part in self.parts if part in WINDOWS]
             rests = [part for part in self.parts if part in RESTS]
-            if len(self.parts) != 2 or len(windows) != 1 or len(rests) != 1:
+            merged = len(self.parts) == 2 and len(windows) == 1 and len(rests) == 1
+            if not merged and set(self.parts) != {"block_window", "first"}:
                 raise keys.wrong("parts", self.parts, "one part, or one of local and fixed_block with one of column, "
-                                 "fixed_summary and first, with merged")
+                                 "fixed_summary and first, or block_window and first, with merged")
         if "first" in self.parts and self.first == 0:
             raise keys.wrong("first", 0, "a positive number of keys for first")
+        if "block_window" in self.parts and self.block == 0:
+            raise keys.wrong("block", 0, "a positive number of positions for block_window")
+        if "dilated" in self.parts:
+            if self.window == 0:
+                raise keys.wrong("window", 0, "a positive number of keys for dilated")
+            self.check_numbers(keys, "dilation", self.dilation, "distance", "1", math.inf)
         if "fixed_summary" not in self.parts:
             return
-        whole = all(isinstance(c, int) and not isinstance(c, bool) and 1 <= c <= self.stride for c in self.summary)
-        if not whole or len(self.summary) not in (1, self.heads):
-            raise keys.wrong("summary", self.summary, f"one width, or one for each of {self.heads} heads, from 1 to "
-                             f"the stride {self.stride}")
+        self.check_numbers(keys, "summary", self.summary, "width", f"1 to the stride {self.stride}", self.stride)
+
+    def check_numbers(self, keys, name, numbers, what, allowed, most):
+        whole = all(isinstance(x, int) and not isinstance(x, bool) and 1 <= x <= most for x in numbers)
+        if not whole or len(numbers) not in (1, self.heads):
+            raise keys.wrong(name, numbers, f"one {what}, or one for each of {self.heads} heads, from {allowed}")
 
     def parts_of(self, layer, head):
         """The parts that a head of a layer uses (Eq. 6 to 8)."""
@@ -83,11 +96,14 @@ class Pattern:
         index = head % (self.stride // width) if self.distinct_heads else 0
         return self.stride - (index + 1) * width, width
 
+    def dilation_of(self, head):
+        return self.dilation[head if len(self.dilation) > 1 else 0]
+
     def to_dict(self):
         made = {"integration": self.integration, "parts": self.parts, "stride": self.stride, "window": self.window,
                 "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive,
-                "first": self.first, "direction": "past", "sink": self.sink}
-        return {**made, "summary": self.summary} if self.summary else made
+                "first": self.first, "block": self.block, "direction": "past", "sink": self.sink}
+        return {**made, **{key: made_of for key in ("summary", "dilation") if (made_of := getattr(self, key))}}
 
 
 class Settings:
