@@ -28,17 +28,27 @@ struct InitDeviations {
   bool given() const { return embedding > 0 || distance_table > 0; }
 };
 
+// Rows that see all others, and that all others see (Beltagy et al. 2020, Zaheer et al. 2020).
+struct GlobalRows {
+  // At both ends of a row: positions, or blocks where the pattern draws blocks. Only blocks may be at its end.
+  std::int64_t first = 0, last = 0;
+  bool own = false;  // they have projections of their own, for their queries and for the keys and values that they read
+
+  bool given() const { return first > 0 || last > 0; }
+};
+
 struct BlockForm {
   std::int64_t layers = 0;
   std::int64_t width = 0;
   std::int64_t heads = 0;
   kernels::Direction direction = kernels::Direction::past;  // the positions that a mixer reads: earlier ones, or all
-  double key_ratio = 1.0;                                   // key size per head = key_ratio * width / heads
-  double feed_forward_ratio = 4.0;                          // inner width = feed_forward_ratio * width
-  double dropout = 0;                                       // dropout rate of branch outputs
-  double inner_dropout = 0;     // dropout rate behind the activation of feed-forward branches
-  double rotary_base = 0;       // above 0: queries and keys are rotated by their position
-  bool query_key_norm = false;  // queries and keys are divided by their root mean square
+  GlobalRows global;
+  double key_ratio = 1.0;           // key size per head = key_ratio * width / heads
+  double feed_forward_ratio = 4.0;  // inner width = feed_forward_ratio * width
+  double dropout = 0;               // dropout rate of branch outputs
+  double inner_dropout = 0;         // dropout rate behind the activation of feed-forward branches
+  double rotary_base = 0;           // above 0: queries and keys are rotated by their position
+  bool query_key_norm = false;      // queries and keys are divided by their root mean square
   NormOrder norm = NormOrder::pre;
   kernels::Activation activation = kernels::Activation::sigmoid_gelu;
   bool attention_bias = true;     // in the maps to queries, keys and values, and in the output projection

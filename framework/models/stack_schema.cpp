@@ -295,6 +295,8 @@ std::vector<std::string> StackConfig::toy_pattern() const {
   if (direction == kernels::Direction::both && attention.window > odd_window)
     out.push_back(model_override("attention.window", odd_window));
   if (any_part(attention, kernels::reads_summary)) out.push_back(model_override("attention.summary", 8));
+  if (attention.window > 64) out.push_back(model_override("attention.window", 9));
+  if (any_part(attention, kernels::reads_shifts)) out.push_back(model_override("attention.shifts", "{0: 3, 1: 1}"));
   return out;
 }
 

@@ -20,6 +20,7 @@ enum class Purpose : std::uint32_t {
   attention_dropout = 6,
   projection = 7,
   masks = 8,
+  blocks = 9,
   test = 255
 };
 

@@ -113,7 +113,7 @@ static void test_patterns(void) {
   REFUSES(pattern.part_count = (size_t)-1, "parts has 18446744073709551615 names, but must have at most 4096");
   REFUSES(pattern.part_count = 0,
           "parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary, first, "
-          "block_window, dilated, shifted_block");
+          "block_window, dilated, random_blocks, shifted_block");
   REFUSES(pattern.stride = 0, "stride is 0, but fixed_block needs a positive number of positions");
   REFUSES(pattern.stride = -1, "stride is -1, but must be from 0 to 16777216");
   REFUSES(pattern.window = INT64_MAX, "window is 9223372036854775807, but must be from 0 to 16777216");

@@ -74,7 +74,7 @@ TEST(AttentionPattern, ProblemsNameTheKeyItsValueAndWhatIsAllowed) {
   const auto problem = [](const PatternConfig& p, std::int64_t heads = 4) { return problem_of(p, heads, 2); };
   EXPECT_EQ(problem(pattern_of(interleaved, {}, 4)),
             "attention.parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary, "
-            "first, block_window, dilated, shifted_block");
+            "first, block_window, dilated, random_blocks, shifted_block");
   EXPECT_EQ(problem(pattern_of(interleaved, {dense, column}, 0)),
             "attention.stride is 0, but column needs a positive number of positions");
   EXPECT_EQ(problem(pattern_of(interleaved, {local}, 0)),
@@ -102,7 +102,7 @@ TEST(AttentionPattern, ProblemsNameTheKeyItsValueAndWhatIsAllowed) {
     EXPECT_EQ(problem(pattern_of(merged, parts, 8, {2})),
               "attention.parts is " + text +
                   ", but merged takes a single part, or one window (local, fixed_block) and one of column, "
-                  "fixed_summary and first, or block_window and first");
+                  "fixed_summary and first, or block_window and one of first and random_blocks");
   EXPECT_EQ(problem(pattern_of(merged, {local, first}, 0, {}, 3)),
             "attention.first is 0, but the part first needs a positive number of keys");
   PatternConfig both = pattern_of(merged, {local}, 0, {}, 512);

@@ -75,6 +75,52 @@ TEST(Encoder, WindowsLimitWhatIsReadOnBothSides) {
         << i;
 }
 
+// One layer's reads are those that its mixer tells, for `show pattern` and the count of pairs.
+TEST(Encoder, ReadsWhatItsPatternShows) {
+  for (auto [name, config] : encoder_toys()) {
+    if (!config.mixers.empty() || config.query_key_norm) continue;
+    config.layers = 1;
+    ToyModel<double> toy(config);
+    toy.randomise();
+    const Mixer& mixer = required<MixesPositions>(toy.model(), "mixer").mixer(0);
+    const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+    const Scored before = scored(toy, bytes);
+    double pairs = 0;
+    for (std::int64_t j = 0; j < config.context; ++j) {
+      const bool read = j % 16 < 2;  // the model is run once for every one of these
+      const Scored after =
+          !read ? Scored{} : scored(toy, bytes, [&](const Batch& rows) { rows.tokens.as<std::uint16_t>()[j] ^= 1; });
+      for (std::int64_t i = 0; i < config.context; ++i) {
+        bool seen = i == j;
+        for (std::int64_t head = 0; head < config.heads; ++head) {
+          const bool by_head = mixer.pair_weight(head, 0)(i, j) > 0;
+          pairs += by_head;
+          seen |= by_head;
+        }
+        const auto at = static_cast<std::size_t>(i * ids::all);
+        if (read) {
+          ASSERT_EQ(before.scores[at] != after.scores[at], seen) << name << ": " << j << " read at " << i;
+        }
+      }
+    }
+    EXPECT_EQ(mixer.cost(config.context).pairs, pairs) << name;
+  }
+}
+
+// Global rows begin with the projections of the others.
+TEST(Encoder, ProjectionsOfGlobalRowsBeginAsTheOthers) {
+  EncoderConfig config = encoder_toy();
+  config.attention.parts = {kernels::PartKind::local};
+  config.attention.window = 5;
+  config.global = {.first = 2, .own = true};
+  ToyModel<double> toy(config);
+  EncoderConfig shared = config;
+  shared.global.own = false;
+  ToyModel<double> same(shared);
+  const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+  EXPECT_EQ(scored(toy, bytes).scores, scored(same, bytes).scores);
+}
+
 // Documents, and padding, which is a group of its own.
 TEST(Encoder, OtherDocumentsOfARowChangeNoBit) {
   for (const auto& [name, toy_of] : encoder_toys()) {
@@ -88,7 +134,8 @@ TEST(Encoder, OtherDocumentsOfARowChangeNoBit) {
     const Scored before = scored(toy, bytes), after = scored(toy, bytes, [&](const Batch&rows) {
                                                 auto* tokens = rows.tokens.as<std::uint16_t>();
                                                 for (std::int64_t i = 0; i < config.context; ++i)
-                                                  if (i < 5 || i >= 16) tokens[i] = static_cast<std::uint16_t>(255 - i);
+                                                  if (i < 5 || i >= 16)
+                                                    tokens[i] = static_cast<std::uint16_t>((511 - i) % 256);
                                               });
     for (std::int64_t i = 5 * ids::all; i < 16 * ids::all; ++i)
       ASSERT_EQ(before.scores[static_cast<std::size_t>(i)], after.scores[static_cast<std::size_t>(i)]) << name;

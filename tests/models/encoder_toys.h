@@ -28,6 +28,18 @@ inline EncoderConfig encoder_toy(const MaskedSettings& asked = {.share = 0.4}) {
   return c;
 }
 
+// Seven blocks, of which five are not global.
+inline EncoderConfig bigbird_toy() {
+  EncoderConfig c = encoder_toy();
+  c.context = 400;
+  c.attention.integration = kernels::Integration::merged;
+  c.attention.parts = {kernels::PartKind::block_window, kernels::PartKind::random_blocks};
+  c.attention.block = 64;
+  c.attention.random = 2;
+  c.global = {.first = 1, .last = 1};
+  return c;
+}
+
 inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   using kernels::PartKind;
   const EncoderConfig bert = encoder_toy();
@@ -61,8 +73,33 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   mean.documents = {true, true, false};
   EncoderConfig labels = encoder_toy();
   labels.objective = std::make_shared<IndependentLabels>(4);
-  return {{"bert", bert},       {"modern", modern},      {"merged", merged}, {"scan", scan},
-          {"classes", classes}, {"class_of_mean", mean}, {"labels", labels}};
+  EncoderConfig longformer = encoder_toy();
+  longformer.attention.parts = {PartKind::local};
+  longformer.attention.window = 5;
+  longformer.global = {.first = 2, .own = true};
+  EncoderConfig shared = encoder_toy();
+  shared.rotary_base = 100;
+  shared.attention.parts = {PartKind::block_window};
+  shared.attention.block = 4;
+  shared.attention_sink = true;
+  shared.global = {.first = 3};
+  EncoderConfig shifted = encoder_toy();
+  shifted.attention.parts = {PartKind::shifted_block, PartKind::dilated};
+  shifted.attention.blocks = 3;
+  shifted.attention.shifts = {1, 0, 1};
+  shifted.attention.window = 5;
+  shifted.attention.dilation = {1, 4};
+  return {{"bert", bert},
+          {"modern", modern},
+          {"merged", merged},
+          {"scan", scan},
+          {"classes", classes},
+          {"class_of_mean", mean},
+          {"labels", labels},
+          {"longformer", longformer},
+          {"shared", shared},
+          {"shifted", shifted},
+          {"bigbird", bigbird_toy()}};
 }
 
 template <>

@@ -83,6 +83,17 @@ void extend_by(Reach& reach, const Reach& below, const kernels::Pass& pass, cons
   }
 }
 
+// The keys of a row, whose order is natural.
+std::int64_t keys_of_row(const kernels::AttentionPlan& plan, std::int64_t head, std::int32_t row) {
+  std::int64_t keys = 0;
+  for (const kernels::Pass& pass : plan.passes_of(head))
+    for (const kernels::Part& part : plan.parts_of(pass)) {
+      const auto [begin, end] = part.interval(part.keys, row);
+      keys += std::max(end - begin, 0);
+    }
+  return keys;
+}
+
 }  // namespace
 
 std::string AttentionMixer::kind(std::int64_t head) const {
@@ -94,9 +105,13 @@ std::string AttentionMixer::kind(std::int64_t head) const {
 
 PairCost AttentionMixer::cost(std::int64_t positions) const {
   PairCost cost;
-  for (std::int64_t head = 0; head < config_.heads; ++head)
+  const auto plan = plans_->plan(layer_, positions);
+  for (std::int64_t head = 0; head < config_.heads; ++head) {
     cost.pairs +=
         static_cast<double>(kernels::allowed_pairs(plans_->pattern(), layer_, config_.heads, head, positions));
+    for (std::int64_t row = 0; row < global_rows(positions); ++row)
+      cost.pairs += static_cast<double>(positions - keys_of_row(*plan, head, static_cast<std::int32_t>(row)));
+  }
   const auto n = static_cast<double>(positions), key = static_cast<double>(config_.key_size),
              value = static_cast<double>(config_.value_size);
   cost.dense_pairs = static_cast<double>(config_.heads) * (n * (n + 1) / 2);
@@ -107,7 +122,17 @@ PairCost AttentionMixer::cost(std::int64_t positions) const {
 }
 
 Mixer::PairWeight AttentionMixer::pair_weight(std::int64_t head, double /*span*/) const {
+  if (kernels::has_lists(plans_->pattern(), layer_, config_.heads)) {
+    const std::int64_t block = plans_->pattern().block;
+    return [block,
+            lists = kernels::key_blocks(plans_->pattern(), layer_, head, kernels::blocks_in(config_.segment, block))](
+               std::int64_t query, std::int64_t key) {
+      const auto& list = lists[static_cast<std::size_t>(query / block)];
+      return std::binary_search(list.begin(), list.end(), key / block) ? 1.0 : 0.0;
+    };
+  }
   return [this, head](std::int64_t query, std::int64_t key) {
+    if (query < config_.global.first) return 1.0;
     return kernels::allowed(plans_->pattern(), layer_, config_.heads, head, config_.segment, query, key) ? 1.0 : 0.0;
   };
 }
@@ -117,6 +142,7 @@ void AttentionMixer::show_probabilities(Context& ctx, const Tensor& normed, cons
   LONGSTRIDE_CHECK(ctx.compute == Dtype::f32, "probabilities are shown of fp32");
   Scratch scratch(ctx);
   const QkvHeads seen = project(ctx, normed, 0, scratch);
+  const QkvHeads of_global = project_global(ctx, normed, seen, scratch, nullptr).heads;
   if (ctx.planning()) return;
   const auto* begin = ctx.documents.begin.as<const std::int32_t>();
   const auto* end = ctx.documents.end.as<const std::int32_t>();
@@ -131,7 +157,8 @@ void AttentionMixer::show_probabilities(Context& ctx, const Tensor& normed, cons
       const auto of_document = [&](std::int64_t i, std::int64_t j) {
         return j < first || j >= beyond ? 0 : weight(i, j);
       };
-      heads.push_back(probabilities_of(seen.q, seen.k, queries[n], head, rows, of_document,
+      const QkvHeads& from = queries[n] < global_rows(normed.size(1)) ? of_global : seen;
+      heads.push_back(probabilities_of(from.q, from.k, queries[n], head, rows, of_document,
                                        has_sink() ? static_cast<double>(sink_->master.as<float>()[head]) : -HUGE_VAL));
     }
     see(n, heads);

@@ -24,6 +24,9 @@ struct EncoderConfig : StackConfig {
   void visit(SettingsVisitor& v) override;
   void check(SettingsChecker& check, std::int64_t sequence_ranks) const override;
   std::vector<std::string> toy_overrides() const override;
+
+ private:
+  bool check_global(SettingsChecker& check) const;  // false: it has reported a mistake
 };
 
 }  // namespace longstride

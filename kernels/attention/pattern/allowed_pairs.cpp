@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/attention/pattern/pattern.h"
+#include "kernels/attention/pattern/random_blocks.h"
 
 namespace longstride::kernels {
 
@@ -34,6 +35,16 @@ class Pairs {
                                                    : whole * l_ * l_ + rows * keys;
     }
     return band(sides(window), queries_, 0, n_);
+  }
+
+  // Of all parts, which lists join.
+  std::int64_t of_lists(std::int64_t layer) const {
+    const KeyBlocks lists = key_blocks(pattern_, layer, head_, blocks_in(n_, pattern_.block));
+    const auto rows = [&](std::int64_t b) { return std::min(pattern_.block, n_ - b * pattern_.block); };
+    std::int64_t pairs = 0;
+    for (std::int64_t b = 0; b < std::ssize(lists); ++b)
+      for (const std::int32_t c : lists[static_cast<std::size_t>(b)]) pairs += rows(b) * rows(c);
+    return pairs;
   }
 
   // Pairs allowed by both `window` (dense: all pairs) and `rest`.
@@ -125,6 +136,7 @@ class Pairs {
 std::int64_t allowed_pairs(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head,
                            std::int64_t n, std::int64_t queries) {
   const Pairs count(pattern, head, queries > 0 ? queries : n, n);
+  if (has_lists(pattern, layer, heads)) return count.of_lists(layer);
   const auto is_window = [](PartKind kind) {
     return kind != PartKind::column && kind != PartKind::fixed_summary && kind != PartKind::first;
   };

@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "kernels/attention/pattern/block_lists.h"
+#include "kernels/attention/pattern/random_blocks.h"
+
 namespace longstride::kernels {
 
 namespace {
@@ -25,14 +28,16 @@ std::string merge_problem(const PatternConfig& pattern) {
   if (pattern.parts.size() == 1) return "";
   std::string list;
   for (PartKind kind : pattern.parts) list += std::string(list.empty() ? "" : ", ") + name_of(kind);
-  if (pattern.parts.size() == 2 && uses(pattern, PartKind::block_window) && uses(pattern, PartKind::first)) return "";
+  if (pattern.parts.size() == 2 && uses(pattern, PartKind::block_window) &&
+      (uses(pattern, PartKind::first) || uses(pattern, PartKind::random_blocks)))
+    return "";
   const bool window = uses(pattern, PartKind::local) || uses(pattern, PartKind::fixed_block);
   const bool rest =
       uses(pattern, PartKind::column) || uses(pattern, PartKind::fixed_summary) || uses(pattern, PartKind::first);
   if (pattern.parts.size() == 2 && window && rest) return "";
   return "attention.parts is [" + list +
          "], but merged takes a single part, or one window (local, fixed_block) and one of column, fixed_summary and "
-         "first, or block_window and first";
+         "first, or block_window and one of first and random_blocks";
 }
 
 std::string window_problem(const PatternConfig& pattern) {
@@ -79,6 +84,26 @@ std::string shifts_problem(const PatternConfig& pattern, std::int64_t heads) {
   return "";
 }
 
+std::string random_problem(const PatternConfig& pattern) {
+  const auto is = [](const char* key, std::int64_t value) {
+    return std::string("attention.") + key + " is " + std::to_string(value) + ", but ";
+  };
+  if (pattern.direction == Direction::past)
+    return "attention.parts has random_blocks, which lie ahead as well, but direction is past; use column or first";
+  if (pattern.integration != Integration::merged)
+    return "attention.integration is " +
+           std::string(pattern.integration == Integration::multihead ? "multihead" : "interleaved") +
+           ", but random_blocks needs one softmax over its blocks and the window's; set it to merged";
+  if (pattern.block < 1 || pattern.block % BlockLists::unit != 0)
+    return is("block", pattern.block) + "random_blocks needs a multiple of " + std::to_string(BlockLists::unit);
+  if (pattern.random < 1) return number_problem("random", pattern.random, PartKind::random_blocks, "blocks");
+  if (pattern.draw == BlockDraw::published &&
+      (pattern.global_first != 1 || pattern.global_last != 1 || !uses(pattern, PartKind::block_window)))
+    return "attention.draw is published, but that draw is of a block_window with one global block at both ends; set "
+           "model.global to {first: 1, last: 1}, or draw to balanced";
+  return "";
+}
+
 std::string summary_problem(const PatternConfig& pattern, std::int64_t heads) {
   const std::size_t count = pattern.summary.size();
   if (count == 0)
@@ -115,6 +140,8 @@ const char* name_of(PartKind kind) {
       return "block_window";
     case PartKind::dilated:
       return "dilated";
+    case PartKind::random_blocks:
+      return "random_blocks";
     case PartKind::shifted_block:
       return "shifted_block";
   }
@@ -126,7 +153,7 @@ std::string problem_of(const PatternConfig& pattern, std::int64_t heads, std::in
   if (layers < 1) return "layers is " + std::to_string(layers) + ", but must be at least 1";
   if (pattern.parts.empty())
     return "attention.parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary, "
-           "first, block_window, dilated, shifted_block";
+           "first, block_window, dilated, random_blocks, shifted_block";
   if (pattern.stride < 0)
     return "attention.stride is " + std::to_string(pattern.stride) + ", but must be a positive number of positions";
   if (pattern.stride == 0 && !needs_stride(pattern).empty())
@@ -149,6 +176,8 @@ std::string problem_of(const PatternConfig& pattern, std::int64_t heads, std::in
     if (const std::string problem = dilation_problem(pattern, heads); !problem.empty()) return problem;
   if (uses(pattern, PartKind::shifted_block))
     if (const std::string problem = shifts_problem(pattern, heads); !problem.empty()) return problem;
+  if (uses(pattern, PartKind::random_blocks))
+    if (const std::string problem = random_problem(pattern); !problem.empty()) return problem;
   if (uses(pattern, PartKind::block_window) && pattern.block < 1)
     return number_problem("block", pattern.block, PartKind::block_window, "positions");
   if (uses(pattern, PartKind::first) && pattern.first < 1)
@@ -233,6 +262,12 @@ bool allowed(const PatternConfig& pattern, std::int64_t layer, std::int64_t head
       case PartKind::dilated: {
         const std::int64_t d = dilation_of(pattern, head);
         if ((i - j) % d == 0 && window_sides(pattern).hold((i - j) / d)) return true;
+        break;
+      }
+      case PartKind::random_blocks: {
+        const KeyBlocks lists = key_blocks(pattern, layer, head, blocks_in(n, pattern.block));
+        const auto& list = lists[static_cast<std::size_t>(i / pattern.block)];
+        if (std::find(list.begin(), list.end(), j / pattern.block) != list.end()) return true;
         break;
       }
       case PartKind::shifted_block: {

@@ -12,6 +12,8 @@
 //   dilated        {j <= i : (i - j) mod d = 0 and (i - j) / d < w}, d of the head        (Beltagy et al. 2020)
 //   shifted_block  {j : floor(j / L) = (floor(i / L) + s) mod ceil(n / L)}, L = ceil(n / blocks), s of the head
 //                  (Qiu et al. 2020; in both directions only)
+//   random_blocks  {j : the block of j is in the list of i's}, which are drawn (random_blocks.h; in both directions
+//   only)
 // In both directions "j <= i" is left out; the window, of odd w, is {i - (w-1)/2 .. i + (w-1)/2}, dilated likewise; and
 // a block window has the block behind its own as well.
 #pragma once
@@ -30,6 +32,7 @@ enum class PartKind : std::uint8_t {
   first,
   block_window,
   dilated,
+  random_blocks,
   shifted_block,
 };
 
@@ -45,6 +48,9 @@ enum class Integration : std::uint8_t { interleaved, merged, multihead };
 // The positions that a query may see: its own and earlier ones, or all.
 enum class Direction : std::uint8_t { past, both };
 
+// How random_blocks draws (random_blocks.h).
+enum class BlockDraw : std::uint8_t { balanced, published };
+
 struct PatternConfig {
   Integration integration = Integration::interleaved;
   std::vector<PartKind> parts = {PartKind::dense};
@@ -58,6 +64,10 @@ struct PatternConfig {
   std::int64_t block = 0;              // B
   std::int64_t blocks = 0;             // into which shifted_block divides the positions
   std::vector<std::int64_t> shifts;    // heads with shift 0, 1, ...: those of 0 are the first
+  std::int64_t random = 0;             // blocks that random_blocks draws for every block
+  BlockDraw draw = BlockDraw::balanced;
+  std::int64_t seed = 0;                           // of the draw
+  std::int64_t global_first = 0, global_last = 0;  // blocks that see all and that all see, beside random_blocks
   Direction direction = Direction::past;
 };
 
@@ -70,11 +80,13 @@ constexpr bool reads_window(PartKind kind) { return kind == PartKind::local || k
 constexpr bool reads_summary(PartKind kind) { return kind == PartKind::fixed_summary; }
 constexpr bool reads_first(PartKind kind) { return kind == PartKind::first; }
 constexpr bool reads_dilation(PartKind kind) { return kind == PartKind::dilated; }
-constexpr bool reads_block(PartKind kind) { return kind == PartKind::block_window; }
+constexpr bool reads_block(PartKind kind) { return kind == PartKind::block_window || kind == PartKind::random_blocks; }
+constexpr bool reads_random(PartKind kind) { return kind == PartKind::random_blocks; }
 constexpr bool reads_shifts(PartKind kind) { return kind == PartKind::shifted_block; }
 // Whether every query sees itself.
 constexpr bool sees_itself(PartKind kind) {
-  return kind != PartKind::fixed_summary && kind != PartKind::first && kind != PartKind::shifted_block;
+  return kind != PartKind::fixed_summary && kind != PartKind::first && kind != PartKind::shifted_block &&
+         kind != PartKind::random_blocks;
 }
 
 // Empty if the pattern is valid for this many heads and layers. Otherwise one sentence that begins with the key under

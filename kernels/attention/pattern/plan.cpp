@@ -4,6 +4,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "kernels/attention/pattern/random_blocks.h"
+
 namespace longstride::kernels {
 
 namespace {
@@ -40,7 +42,8 @@ class HeadPasses {
         longest_(std::max(n_, queries_)),
         period_(cut(pattern.stride)),
         end_(pattern.direction == Direction::past ? Limit{} : Limit{-longest_, 0}) {
-    const std::vector<PartKind> kinds = parts_of(pattern, layer, heads, head);
+    std::vector<PartKind> kinds = parts_of(pattern, layer, heads, head);
+    if (has_lists(pattern, layer, heads)) kinds = {PartKind::dense};  // which lists restrict
     for (PartKind kind : kinds)
       if (is_window(kind)) add_window(kind, kinds.size() > 1);
     for (PartKind kind : kinds)
@@ -148,6 +151,9 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
   if (queries != n && pattern.direction == Direction::past)
     throw std::invalid_argument("attention of " + std::to_string(queries) + " queries to " + std::to_string(n) +
                                 " keys, but a pattern of the past takes as many queries as keys; use direction both");
+  if (queries != n && has_lists(pattern, layer, heads))
+    throw std::invalid_argument("attention of " + std::to_string(queries) + " queries to " + std::to_string(n) +
+                                " keys, but random_blocks takes as many queries as keys");
   plan->n = static_cast<std::int32_t>(n);
   plan->queries = static_cast<std::int32_t>(queries);
   plan->tile = tile;

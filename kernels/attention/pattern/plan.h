@@ -25,6 +25,7 @@
 //     first          0              i        i - w  or  floor(i/l) l - 1
 //     block_window   floor(i/B)B-B  i
 //     dilated        i - (w - 1) d  i
+//     random_blocks  like dense, and lists restrict it (block_lists.h)
 //     shifted_block  floor(i/L) L + s L and as much + L - 1, and both less n's blocks: two parts
 // In both directions the high limit is the last key, i + (w-1)/2, floor(i/l) l + l - 1 or floor(i/B) B + 2B - 1; a part
 // merged with a window becomes two, behind it and ahead of it.

@@ -34,7 +34,8 @@ const Edit mixers[] = {
      "r.yaml:8: model.mixers.0.kind is mamba, but must be " + allowed_mixers()},
     {attention, "  mixers: [{kind: attention, parts: [dense], stride: 8, integration: merged, memory: {length: 64}}]",
      "r.yaml:8: unknown key 'memory' in model.mixers.0; choose from layers, heads, kind, integration, parts, stride, "
-     "window, summary, distinct_heads, summary_inclusive, first, direction, sink"},
+     "window, summary, distinct_heads, summary_inclusive, first, dilation, block, blocks, shifts, random, draw, seed, "
+     "direction, sink"},
     {attention,
      "  mixers:\n  - {kind: distance, table: none}\n  - {kind: distance, table: none, layers: 2}\n"
      "  - {kind: distance, table: none}\n  positions: none",
@@ -123,7 +124,7 @@ const Edit edits[] = {
      "'merged'?"},
     {"[fixed_block, fixed_summary]", "[]",
      "r.yaml:10: model.attention.parts is an empty list, but must be a list of at least one of dense, local, column, "
-     "fixed_block, fixed_summary, first, block_window, dilated, shifted_block"},
+     "fixed_block, fixed_summary, first, block_window, dilated, random_blocks, shifted_block"},
     {"kind: decoder", "kind: transformer_xl",
      "r.yaml:4: model.kind is transformer_xl, but must be decoder or sparse_transformer or encoder; transformer_xl is "
      "kind: "
@@ -188,7 +189,8 @@ const Edit edits[] = {
      "block"},
     {"[fixed_block, fixed_summary]", "[fixed_block, fixed_block]",
      "r.yaml:10: model.attention.parts is [fixed_block, fixed_block], but merged takes a single part, or one window "
-     "(local, fixed_block) and one of column, fixed_summary and first"},
+     "(local, fixed_block) and one of column, fixed_summary and first, or block_window and one of first and "
+     "random_blocks"},
     {"summary: 2", "summary: 2\n    direction: both",
      "r.yaml:13: model.attention.direction is both, but a decoder predicts each position from those before it; set it "
      "to past"},
