@@ -20,15 +20,17 @@ struct KeyRows {
   std::int64_t compressed = 0, memory = 0;
   std::int64_t segment = 0;
   std::int64_t rate = 0;  // positions that a compressed row was made of; 0: there are none
+  bool ahead = false;     // queries see rows of later positions as well
 
   std::int64_t before() const { return compressed + memory; }
   std::int64_t all() const { return before() + segment; }
+  std::int64_t end_of(std::int64_t query) const { return ahead ? all() : before() + query + 1; }  // of what it may see
 };
 
 // The cost of one sequence in one layer.
 struct PairCost {
   double pairs = 0;           // (query, key) pairs of all heads
-  double dense_pairs = 0;     // pairs if every query saw all key rows up to its own
+  double dense_pairs = 0;     // pairs if every query saw all key rows, up to its own unless it looks ahead
   double training_flops = 0;  // beyond 6 per parameter and position; recompute is not counted
   // Operations of its kernels that depend on the pairs, so that the kernels cannot count them themselves.
   double forward_flops = 0, backward_flops = 0;

@@ -22,7 +22,7 @@ struct SequenceCost {
   double training_flops = 0;  // forward and backward: 6 x parameters per position plus the attention products of the
                               // allowed pairs; recompute is not counted
   double allowed_pairs = 0;   // (query, key) pairs of all heads of all layers; 0 without attention
-  double dense_pairs = 0;     // allowed_pairs if every query attended to all keys up to its own position
+  double dense_pairs = 0;     // allowed_pairs if every query attended to all keys that its direction allows
 };
 
 class Model {

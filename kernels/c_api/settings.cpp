@@ -91,7 +91,7 @@ void check_sizes(const Settings& s, const char* n, std::int64_t most_on_gpu = mo
     throw Mistake("batch * {} * heads is {} * {} * {}, but must be at most {}", n, s.batch, s.n, s.heads, most);
 }
 
-// What the numbers may be is the pattern's to say.
+// The pattern says which numbers are allowed.
 std::vector<std::int64_t> numbers_of(const char* name, const char* count_name, const std::int64_t* numbers,
                                      std::size_t count, std::int64_t most) {
   check_count(name, count_name, numbers, count);

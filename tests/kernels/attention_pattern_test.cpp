@@ -115,6 +115,12 @@ TEST(AttentionPattern, ProblemsNameTheKeyItsValueAndWhatIsAllowed) {
             "attention.window is 0, stride + 1 = 8, but direction both needs an odd number of keys, as many behind a "
             "position as ahead");
   EXPECT_EQ(problem(pattern_of(merged, {dense}, 0)), "");
+  EXPECT_EQ(problem_of(pattern_of(merged, {dense}, 0), 0, 1), "heads is 0, but must be at least 1");
+  EXPECT_EQ(problem_of(pattern_of(merged, {dense}, 0), 1, 0), "layers is 0, but must be at least 1");
+}
+
+TEST(AttentionPattern, ProblemsOfBlocksAndDilatedWindows) {
+  const auto problem = [](const PatternConfig& p) { return problem_of(p, 4, 2); };
   EXPECT_EQ(problem(pattern_of(merged, {block_window}, 0)),
             "attention.block is 0, but the part block_window needs a positive number of positions");
   EXPECT_EQ(problem(dilated_by({2}, 0, {dilated})),
@@ -132,8 +138,6 @@ TEST(AttentionPattern, ProblemsNameTheKeyItsValueAndWhatIsAllowed) {
   past.direction = Direction::past;
   EXPECT_EQ(problem(past),
             "attention.parts has shifted_block, whose blocks lie ahead, but direction is past; use fixed_block");
-  EXPECT_EQ(problem_of(pattern_of(merged, {dense}, 0), 0, 1), "heads is 0, but must be at least 1");
-  EXPECT_EQ(problem_of(pattern_of(merged, {dense}, 0), 1, 0), "layers is 0, but must be at least 1");
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ TEST(RandomBlocks, OfThePublishedDrawAreOfTheFirstThousandPositions) {
   EXPECT_EQ(none, 62 - 15) << "blocks from 1,024 on";
   EXPECT_GT(most, 40 * 6);
   EXPECT_EQ(in_window, 0) << "of 64 blocks the last two rows draw from far away";
-  // Of 16 blocks the last two may draw their neighbours.
+  // Among 16 blocks the last two may draw their neighbours.
   for (std::int64_t head = 0; head < 40; ++head) {
     const KeyBlocks drawn = drawn_blocks(p, 0, head, 16);
     for (const std::int64_t b : {13, 14})

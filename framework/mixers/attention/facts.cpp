@@ -114,7 +114,7 @@ PairCost AttentionMixer::cost(std::int64_t positions) const {
   }
   const auto n = static_cast<double>(positions), key = static_cast<double>(config_.key_size),
              value = static_cast<double>(config_.value_size);
-  cost.dense_pairs = static_cast<double>(config_.heads) * (n * (n + 1) / 2);
+  cost.dense_pairs = static_cast<double>(config_.heads) * (key_rows().ahead ? n * n : n * (n + 1) / 2);
   cost.forward_flops = 2.0 * cost.pairs * (key + value);
   cost.backward_flops = 2.0 * cost.pairs * (3 * key + 2 * value);
   cost.training_flops = 3.0 * cost.forward_flops;

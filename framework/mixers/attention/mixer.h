@@ -66,7 +66,9 @@ class AttentionMixer final : public Mixer {
   // In facts.cpp.
   std::int64_t heads() const override { return config_.heads; }
   std::string kind(std::int64_t head) const override;
-  KeyRows key_rows() const override { return {.segment = config_.segment}; }
+  KeyRows key_rows() const override {
+    return {.segment = config_.segment, .ahead = plans_->pattern().direction == kernels::Direction::both};
+  }
   std::int64_t stride() const override { return plans_->pattern().stride; }
   PairCost cost(std::int64_t positions) const override;
   PairWeight pair_weight(std::int64_t head, double span) const override;
@@ -90,8 +92,8 @@ class AttentionMixer final : public Mixer {
   struct Attended {
     Tensor o, lse, global_lse;
   };
-  // What global rows read: the mixer's own heads, or with projections of their own their input (batch, rows, width) and
-  // its queries, and keys and values of all rows.
+  // The input of global rows: the mixer's own heads, or with projections of their own their input (batch, rows, width)
+  // and its queries, and keys and values of all rows.
   struct GlobalInput {
     QkvHeads heads;
     Tensor rows, query, key_value;

@@ -61,8 +61,7 @@ PairCost ScanMixer::cost(std::int64_t positions) const {
              projected =
                  config_.scan.has_features() ? 4.0 * static_cast<double>(rows_of_projection() * config_.key_size) : 0.0;
   PairCost cost;
-  cost.dense_pairs = heads * (n * (n + 1) / 2);
-  cost.pairs = both() ? heads * n * n : cost.dense_pairs;
+  cost.pairs = cost.dense_pairs = heads * (both() ? n * n : n * (n + 1) / 2);
   const double products = (delta() ? 6.0 : 4.0) * state;
   cost.forward_flops = n * heads * products;
   cost.backward_flops = n * heads * 2.5 * products;

@@ -85,7 +85,7 @@ class ScanMixer final : public Mixer {
   // In facts.cpp, and bench.cpp.
   std::int64_t heads() const override { return config_.heads; }
   std::string kind(std::int64_t head) const override;
-  KeyRows key_rows() const override { return {.segment = config_.segment}; }
+  KeyRows key_rows() const override { return {.segment = config_.segment, .ahead = both()}; }
   PairCost cost(std::int64_t positions) const override;
   PairWeight pair_weight(std::int64_t head, double span) const override;
   std::string problem_of_probabilities() const override;

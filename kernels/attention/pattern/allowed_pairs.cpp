@@ -37,7 +37,7 @@ class Pairs {
     return band(sides(window), queries_, 0, n_);
   }
 
-  // Of all parts, which lists join.
+  // Pairs of all parts, which lists join.
   std::int64_t of_lists(std::int64_t layer) const {
     const KeyBlocks lists = key_blocks(pattern_, layer, head_, blocks_in(n_, pattern_.block));
     const auto rows = [&](std::int64_t b) { return std::min(pattern_.block, n_ - b * pattern_.block); };

@@ -66,7 +66,7 @@ struct PatternConfig {
   std::vector<std::int64_t> shifts;    // heads with shift 0, 1, ...: those of 0 are the first
   std::int64_t random = 0;             // blocks that random_blocks draws for every block
   BlockDraw draw = BlockDraw::balanced;
-  std::int64_t seed = 0;                           // of the draw
+  std::int64_t seed = 0;                           // keys the draw
   std::int64_t global_first = 0, global_last = 0;  // blocks that see all and that all see, beside random_blocks
   Direction direction = Direction::past;
 };
@@ -83,7 +83,7 @@ constexpr bool reads_dilation(PartKind kind) { return kind == PartKind::dilated;
 constexpr bool reads_block(PartKind kind) { return kind == PartKind::block_window || kind == PartKind::random_blocks; }
 constexpr bool reads_random(PartKind kind) { return kind == PartKind::random_blocks; }
 constexpr bool reads_shifts(PartKind kind) { return kind == PartKind::shifted_block; }
-// Whether every query sees itself.
+// True if every query sees itself.
 constexpr bool sees_itself(PartKind kind) {
   return kind != PartKind::fixed_summary && kind != PartKind::first && kind != PartKind::shifted_block &&
          kind != PartKind::random_blocks;
