@@ -12,6 +12,8 @@ KINDS = ("decoder", "sparse_transformer", "encoder")  # the first two are names 
 ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
 # Parts that `merged` joins, one of each.
+# Keys of parts that only the longstride command computes.
+UNREAD = {"blocks": 0, "shifts": {}, "random": 0, "draw": "balanced", "seed": 0}
 STRIDED = ("local", "column", "fixed_block", "fixed_summary")
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary", "first")
 KEYS = {
@@ -40,6 +42,9 @@ class Pattern:
         dilation = keys.take("dilation", [])
         self.dilation = list(dilation) if isinstance(dilation, (list, tuple)) else [dilation]
         self.direction = keys.choice("direction", (direction,), direction)
+        for name, default in UNREAD.items():
+            if (value := keys.take(name, default)) != default:
+                raise keys.wrong(name, value, f"{shown(default)}, as no part that this package computes reads it")
         self.sink = keys.choice("sink", ("none", "learned"), "none")
         keys.done()
         self.heads = heads
@@ -102,8 +107,9 @@ class Pattern:
     def to_dict(self):
         made = {"integration": self.integration, "parts": self.parts, "stride": self.stride, "window": self.window,
                 "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive,
-                "first": self.first, "block": self.block, "direction": "past", "sink": self.sink}
-        return {**made, **{key: made_of for key in ("summary", "dilation") if (made_of := getattr(self, key))}}
+                "first": self.first, "block": self.block, "dilation": self.dilation, **UNREAD, "direction": self.direction,
+                "sink": self.sink}
+        return {**made, "summary": self.summary} if self.summary else made
 
 
 class Settings:
