@@ -27,7 +27,7 @@ struct AttentionMixerConfig {
   kernels::QueryKeyTransform transform;
   std::int64_t segment = 0;  // positions of a whole one
   bool sink = false;         // every head has a learned sink
-  GlobalRows global;         // rows, which the pattern's plan has as first keys
+  GlobalRows global = {};    // rows, which the pattern's plan has as first keys
 };
 
 // The keys and values of earlier positions.
