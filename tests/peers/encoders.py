@@ -92,9 +92,9 @@ def load(body, head, tensors, width):
         put(layer.output.dense, f"{name}.feed_forward.outer")
         put(layer.output.LayerNorm, f"{name}.feed_forward_norm")
     dense, norm, bias = head
-    put(dense, "output.dense")
-    put(norm, "output.norm")
-    bias.data.copy_(tensors.pop("output.bias"))
+    put(dense, "masked.dense")
+    put(norm, "masked.norm")
+    bias.data.copy_(tensors.pop("masked.bias"))
     if tensors:
         raise SystemExit(f"encoders: {sorted(tensors)} have no place")
 
