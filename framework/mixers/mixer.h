@@ -24,7 +24,8 @@ struct KeyRows {
 
   std::int64_t before() const { return compressed + memory; }
   std::int64_t all() const { return before() + segment; }
-  std::int64_t end_of(std::int64_t query) const { return ahead ? all() : before() + query + 1; }  // of what it may see
+  // Behind the last row that a query may see.
+  std::int64_t end_of(std::int64_t query) const { return ahead ? all() : before() + query + 1; }
 };
 
 // The cost of one sequence in one layer.
