@@ -49,10 +49,8 @@ class WindowSource final : public BatchSource {
       const Window window = window_of(row);
       sequences_->read(window.sequence, window.offset, window.length, bytes.data());
       std::fill(bytes.begin() + window.length, bytes.end(), std::uint8_t{0});
-      objective_.write(out, r, {bytes.data()}, {seed_, row});
-      write_groups(out, r, sequences_->documents(window.sequence), window.offset, window.length);
-      if (padded_ && out.weights.given())
-        std::fill_n(out.weights.as<float>() + r * context_ + window.length, context_ - window.length, 0.0f);
+      const RowBytes of = sequences_->row(window.sequence, window.offset, window.length, bytes.data());
+      objective_.write_row_of(out, r, of, {seed_, row});
     }
   }
 

@@ -84,9 +84,10 @@ std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, bool 
   const Split& split = find(name);
   const StoredArray& array = *split.array;
   const std::shared_ptr<const ByteStore> store = store_of(name);
-  if (info_.rows > 0) return images_view(store, array.rows(), array.row_bytes());
-  if (split.boundaries.empty() || cross_files) return stream_view(store, {0, array.rows()});
-  return stream_view(store, split.boundaries);
+  const SplitFacts facts{split.groups, std::make_shared<const Labels>(labels(name))};
+  if (info_.rows > 0) return images_view(store, array.rows(), array.row_bytes(), facts);
+  if (split.boundaries.empty() || cross_files) return stream_view(store, {0, array.rows()}, {split.groups});
+  return stream_view(store, split.boundaries, facts);
 }
 
 std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, const DataConfig& config) const {
@@ -99,15 +100,14 @@ std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, const
         "files or lines, or set data.documents: joined",
         path(), name, name_of(config.documents));
   if (config.documents == Documents::rows || found.boundaries.empty()) return split(name);
-  return documents_view(store_of(name), found.boundaries);
+  return documents_view(store_of(name), found.boundaries, {found.groups});
 }
 
 SplitSize Dataset::size(const std::string& name) const {
   const Split& split = find(name);
-  const std::int64_t files = split.boundaries.empty() ? 1 : static_cast<std::int64_t>(split.boundaries.size()) - 1;
   const std::int64_t bytes = split.array->bytes();
   const std::int64_t groups = split.groups.empty() ? 0 : std::ssize(split.groups) - 1;
-  return {bytes == 0 ? 0 : info_.rows > 0 ? split.array->rows() : files, bytes, holds(name + "_labels"), groups};
+  return {bytes == 0 ? 0 : sequences(name), bytes, holds(name + "_labels"), groups};
 }
 
 std::string Dataset::sha256_of_boundaries(const std::string& name) const {
@@ -121,8 +121,30 @@ void Dataset::scan(const std::string& name, const std::function<void(const std::
   find(name).array->scan(piece);
 }
 
-std::vector<std::uint8_t> Dataset::labels(const std::string& name) const {
-  return optional_bytes(name + "_labels", find(name).array->rows());
+std::int64_t Dataset::sequences(const std::string& name) const {
+  const Split& split = find(name);
+  if (info_.rows > 0) return split.array->rows();
+  return split.boundaries.empty() ? 1 : std::ssize(split.boundaries) - 1;
+}
+
+// Bytes, or numbers of 16 bits in little-endian order, as this program's are everywhere.
+Labels Dataset::labels(const std::string& split) const {
+  constexpr std::int64_t most = 4096;  // labels per sequence
+  const std::string name = split + "_labels";
+  if (!holds(name)) return {};
+  const auto [rank, entry] = StoredArray::type_in(*file_, name);
+  const StoredArray array(file_, name, {rank == 2 ? 2 : 1, entry == 2 ? 2U : 1U});
+  const auto bytes_of_one = static_cast<std::int64_t>(entry == 2 ? 2 : 1);
+  Labels out;
+  out.each = array.row_bytes() / bytes_of_one;
+  if (array.rows() > sequences(split) || out.each > most)
+    throw user_error("{} has {} rows of {} labels for {} sequences; prepare the file again", array.where(),
+                     thousands(array.rows()), thousands(out.each), thousands(sequences(split)));
+  const std::vector<std::uint8_t> bytes = array.read_all();
+  if (bytes_of_one == 1) return {{bytes.begin(), bytes.end()}, out.each};
+  out.values.resize(bytes.size() / 2);
+  if (!bytes.empty()) std::memcpy(out.values.data(), bytes.data(), bytes.size());
+  return out;
 }
 
 std::vector<SourceFile> Dataset::sources() const {
@@ -217,12 +239,34 @@ void check_fits(const Dataset& dataset, const DataConfig& config) {
                      dataset.path(), info.rows, info.columns, info.channels, info.image_bytes(), config.context);
 }
 
+void check_answered(const SequenceSet& sequences, const Objective& objective, const std::string& where) {
+  const char* const kind = objective.kind();
+  if (sequences.sequences() == 0) return;
+  if (objective.reads_groups() && sequences.documents(0).empty() && sequences.groups(0).boundaries.empty())
+    throw user_error(
+        "{}: has not kept where groups end, of which objective.kind {} asks some as a whole; prepare it with --groups, "
+        "or set data.documents: separate",
+        where, kind);
+  if (objective.labels() == 0) return;
+  for (std::int64_t s = 0; s < sequences.sequences(); ++s) {
+    const std::span<const std::uint16_t> labels = sequences.labels(s);
+    if (std::ssize(labels) != objective.labels())
+      throw user_error(
+          "{}: has {} of every sequence, but objective.kind {} reads {}; prepare it with labels, and for those of "
+          "documents set data.documents: rows",
+          where, counted(std::ssize(labels), "label"), kind, objective.labels());
+    if (const std::string problem = objective.problem_of_labels(labels); !problem.empty())
+      throw user_error("{}: sequence {} {}", where, s, problem);
+  }
+}
+
 std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const DataConfig& config, std::uint64_t seed,
                                                 std::int64_t rows, const std::vector<RowStage>& stages,
                                                 const Objective& objective) {
   check_fits(dataset, config);
   const std::shared_ptr<const SequenceSet> train = dataset.split("train", config);
   const std::string where = fmt::format("{}: 'train'", config.path);
+  check_answered(*train, objective, where);
   if (config.order == DataOrder::streams) {
     LONGSTRIDE_CHECK(stages.empty(), "streams of {} stages", stages.size());
     return make_stream_source(train, config.context, rows, where, seed, objective);

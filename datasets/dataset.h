@@ -3,7 +3,8 @@
 // Layout: datasets `train`, `valid`, `test` of uint8, shape (sequences, length) for images or (bytes) for text and
 // sound. Sound from several files and text in documents also have `train_boundaries` etc.: int64 offsets, the first 0,
 // the last the length; `train_groups` etc. likewise, of sentences or paragraphs, which no document cuts.
-// Labelled images have `train_labels` etc.: uint8 (sequences). `train_zeros` etc. lists the chunks that hold only
+// Labelled sequences have `train_labels` etc.: uint8 or uint16, (sequences) or (sequences, labels); objectives say what
+// they mean. `train_zeros` etc. lists the chunks that hold only
 // zeros: int64 pairs of first and count. `sources` is text, one line per file: sha256, bytes, name. Attributes of the
 // root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text, with the seed if
 // one is used), and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"); or documents ("lines") and
@@ -43,6 +44,12 @@ struct DatasetInfo {
 
 const char* name_of(DataKind kind);
 
+// The labels of a split, as many for every sequence; none: it has none.
+struct Labels {
+  std::vector<std::uint16_t> values;
+  std::int64_t each = 1;
+};
+
 // A file that the dataset was made from.
 struct SourceFile {
   std::string name;
@@ -80,11 +87,11 @@ class Dataset {
   // The stored checksum of where the files or documents of a split end; empty if they are not kept, or without it.
   std::string sha256_of_boundaries(const std::string& split) const;
   // For `info`: the stored checksum of a split, empty if there is none; all its bytes from first to last, in pieces,
-  // not compared with the checksum; its class labels, empty if there are none.
+  // not compared with the checksum; its labels.
   std::string stored_sha256(const std::string& split) const;
   void scan(const std::string& split,
             const std::function<void(const std::uint8_t* bytes, std::int64_t count)>& piece) const;
-  std::vector<std::uint8_t> labels(const std::string& split) const;
+  Labels labels(const std::string& split) const;
   std::vector<SourceFile> sources() const;
   // Reads everything. UserError if a checksum differs from the stored one.
   void verify() const;
@@ -100,6 +107,7 @@ class Dataset {
   bool holds(const std::string& name) const;
   std::vector<std::int64_t> offsets(const std::string& split, const char* level) const;
   const Split& find(const std::string& name) const;
+  std::int64_t sequences(const std::string& split) const;
   std::shared_ptr<const ByteStore> resident(const std::string& name) const;
   std::vector<std::uint8_t> optional_bytes(const std::string& name, std::int64_t most) const;
 
@@ -139,6 +147,9 @@ struct RowStage {
 using SourceOfLength = std::function<std::unique_ptr<BatchSource>(std::int64_t context)>;
 std::unique_ptr<BatchSource> make_staged_source(const std::vector<RowStage>& stages, std::int64_t rows,
                                                 std::int64_t context, const SourceOfLength& make);
+
+// UserError, beginning with `where`, if sequences lack what the objective reads, or have labels that it cannot mean.
+void check_answered(const SequenceSet& sequences, const Objective& objective, const std::string& where);
 
 // UserError if the dataset's kind or picture size differs from the recipe's.
 void check_fits(const Dataset& dataset, const DataConfig& config);

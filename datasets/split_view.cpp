@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "datasets/dataset.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
@@ -10,11 +11,14 @@ namespace {
 
 class Sequences final : public SequenceSet {
  public:
-  Sequences(std::shared_ptr<const ByteStore> store, std::int64_t count, std::int64_t length)
-      : store_(std::move(store)), count_(count), length_(length) {}
+  Sequences(std::shared_ptr<const ByteStore> store, std::int64_t count, std::int64_t length, SplitFacts facts)
+      : store_(std::move(store)), count_(count), length_(length), facts_(std::move(facts)) {}
   Sequences(std::shared_ptr<const ByteStore> store, std::vector<std::int64_t> boundaries,
-            std::vector<std::int64_t> documents = {})
-      : store_(std::move(store)), boundaries_(std::move(boundaries)), documents_(std::move(documents)) {
+            std::vector<std::int64_t> documents, SplitFacts facts)
+      : store_(std::move(store)),
+        boundaries_(std::move(boundaries)),
+        documents_(std::move(documents)),
+        facts_(std::move(facts)) {
     const bool empty = boundaries_.back() == 0;  // has no sequence
     count_ = empty ? 0 : static_cast<std::int64_t>(boundaries_.size()) - 1;
   }
@@ -28,6 +32,14 @@ class Sequences final : public SequenceSet {
   }
 
   std::span<const std::int64_t> documents(std::int64_t) const override { return documents_; }
+  RowEnds groups(std::int64_t sequence) const override {
+    return facts_.groups.empty() ? RowEnds{} : RowEnds{facts_.groups, begin(sequence)};
+  }
+  std::span<const std::uint16_t> labels(std::int64_t sequence) const override {
+    if (facts_.labels == nullptr || std::ssize(facts_.labels->values) != count_ * facts_.labels->each) return {};
+    const std::size_t each = static_cast<std::size_t>(facts_.labels->each);
+    return std::span(facts_.labels->values).subspan(static_cast<std::size_t>(sequence) * each, each);
+  }
 
  private:
   std::int64_t begin(std::int64_t sequence) const {
@@ -38,6 +50,7 @@ class Sequences final : public SequenceSet {
   std::int64_t count_ = 0, length_ = 0;
   std::vector<std::int64_t> boundaries_;  // empty: all sequences have one length
   std::vector<std::int64_t> documents_;   // where they end in the one sequence
+  SplitFacts facts_;
 };
 
 }  // namespace
@@ -47,18 +60,20 @@ void ResidentBytes::read(std::int64_t offset, std::int64_t count, std::uint8_t* 
 }
 
 std::shared_ptr<const SequenceSet> images_view(std::shared_ptr<const ByteStore> store, std::int64_t count,
-                                               std::int64_t length) {
-  return std::make_shared<Sequences>(std::move(store), count, length);
+                                               std::int64_t length, SplitFacts facts) {
+  return std::make_shared<Sequences>(std::move(store), count, length, std::move(facts));
 }
 
 std::shared_ptr<const SequenceSet> stream_view(std::shared_ptr<const ByteStore> store,
-                                               std::vector<std::int64_t> boundaries) {
-  return std::make_shared<Sequences>(std::move(store), std::move(boundaries));
+                                               std::vector<std::int64_t> boundaries, SplitFacts facts) {
+  return std::make_shared<Sequences>(std::move(store), std::move(boundaries), std::vector<std::int64_t>{},
+                                     std::move(facts));
 }
 
 std::shared_ptr<const SequenceSet> documents_view(std::shared_ptr<const ByteStore> store,
-                                                  std::vector<std::int64_t> boundaries) {
-  return std::make_shared<Sequences>(std::move(store), std::vector<std::int64_t>{0, boundaries.back()}, boundaries);
+                                                  std::vector<std::int64_t> boundaries, SplitFacts facts) {
+  return std::make_shared<Sequences>(std::move(store), std::vector<std::int64_t>{0, boundaries.back()}, boundaries,
+                                     std::move(facts));
 }
 
 }  // namespace longstride

@@ -9,6 +9,14 @@
 
 namespace longstride {
 
+struct Labels;
+
+// Facts about a split besides its bytes.
+struct SplitFacts {
+  std::vector<std::int64_t> groups = {};      // where they end, over all sequences one after another
+  std::shared_ptr<const Labels> labels = {};  // one set per sequence
+};
+
 class ByteStore {
  public:
   virtual ~ByteStore() = default;
@@ -27,12 +35,12 @@ class ResidentBytes final : public ByteStore {
 
 // `count` sequences of `length` bytes.
 std::shared_ptr<const SequenceSet> images_view(std::shared_ptr<const ByteStore> store, std::int64_t count,
-                                               std::int64_t length);
+                                               std::int64_t length, SplitFacts facts = {});
 // Sequences between successive boundaries.
 std::shared_ptr<const SequenceSet> stream_view(std::shared_ptr<const ByteStore> store,
-                                               std::vector<std::int64_t> boundaries);
+                                               std::vector<std::int64_t> boundaries, SplitFacts facts = {});
 // One sequence of documents between successive boundaries.
 std::shared_ptr<const SequenceSet> documents_view(std::shared_ptr<const ByteStore> store,
-                                                  std::vector<std::int64_t> boundaries);
+                                                  std::vector<std::int64_t> boundaries, SplitFacts facts = {});
 
 }  // namespace longstride

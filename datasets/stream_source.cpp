@@ -35,8 +35,9 @@ class StreamSource final : public BatchSource {
     for (std::int64_t r = 0; r < out.rows(); ++r) {
       const std::int64_t offset = (first_row + r) * part_ + window * context_;
       sequences_->read(0, offset - before, context_ + before, bytes.data() + 1 - before);
-      objective_.write(out, r, {bytes.data() + 1, bytes.front(), window == 0}, {seed_, step * rows_ + first_row + r});
-      write_groups(out, r, sequences_->documents(0), offset, context_);
+      RowBytes of = sequences_->row(0, offset, context_, bytes.data() + 1);
+      of.before = bytes.front(), of.starts = window == 0;
+      objective_.write_row_of(out, r, of, {seed_, step * rows_ + first_row + r});
     }
   }
 

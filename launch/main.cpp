@@ -66,6 +66,8 @@ void add_commands(CLI::App& app, Session& session) {
   add_train(app, session);
   add_eval(app, session);
   add_sample(app, session);
+  add_encode(app, session);
+  add_predict(app, session);
   add_show(app, session);
   add_bench(app, session);
   add_reproduce(app, session);

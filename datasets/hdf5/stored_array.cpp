@@ -67,14 +67,25 @@ StoredArray::StoredArray(std::shared_ptr<const Hdf5Input> file, const std::strin
   sha256_ = hdf5::text_attribute(dataset_, "sha256").value_or("");
 }
 
+StoredArray::Type StoredArray::type_in(const Hdf5Input& file, const std::string& name) {
+  const hdf5::Lock lock;
+  const hdf5::Handle data = H5Dopen2(file.handle(), name.c_str(), H5P_DEFAULT);
+  if (!data.valid()) return {0, 0};
+  const hdf5::Handle type = H5Dget_type(data), space = H5Dget_space(data);
+  if (!type.valid() || !space.valid()) return {0, 0};
+  return {H5Sget_simple_extent_ndims(space), H5Tget_size(type)};
+}
+
 void StoredArray::read_type(Type wanted) {
   const hdf5::Handle type = H5Dget_type(dataset_), space = H5Dget_space(dataset_);
-  const H5T_sign_t sign = wanted.entry == 1 ? H5T_SGN_NONE : H5T_SGN_2;
+  const H5T_sign_t sign = wanted.entry < 8 ? H5T_SGN_NONE : H5T_SGN_2;
   if (!type.valid() || H5Tget_class(type) != H5T_INTEGER || H5Tget_size(type) != wanted.entry ||
       H5Tget_sign(type) != sign || H5Tget_precision(type) != 8 * wanted.entry ||
       (wanted.entry > 1 && H5Tget_order(type) != H5T_ORDER_LE))
     throw not_ours(file_->name(), fmt::format("'{}' does not hold {}", name_,
-                                              wanted.entry == 1 ? "uint8" : "int64 in little-endian order"));
+                                              wanted.entry == 1   ? "uint8"
+                                              : wanted.entry == 2 ? "uint16 in little-endian order"
+                                                                  : "int64 in little-endian order"));
   hsize_t sizes[H5S_MAX_RANK] = {};
   if (!space.valid() || H5Sget_simple_extent_type(space) != H5S_SIMPLE ||
       H5Sget_simple_extent_ndims(space) != wanted.rank ||
@@ -183,7 +194,7 @@ StoredArray::Bytes StoredArray::read_rows(std::int64_t row) const {
   const hsize_t size[2] = {static_cast<hsize_t>(count), static_cast<hsize_t>(row_bytes_ / entry_)};
   const hsize_t entries = size[0] * size[1];
   const hdf5::Handle space = H5Dget_space(dataset_), memory = H5Screate_simple(1, &entries, nullptr);
-  const hid_t type = entry_ == 1 ? H5T_NATIVE_UINT8 : H5T_NATIVE_INT64;
+  const hid_t type = entry_ == 1 ? H5T_NATIVE_UINT8 : entry_ == 2 ? H5T_NATIVE_UINT16 : H5T_NATIVE_INT64;
   if (H5Sselect_hyperslab(space, H5S_SELECT_SET, start, nullptr, size, nullptr) < 0 ||
       H5Dread(dataset_, type, memory, space, H5P_DEFAULT, out.data()) < 0)
     return {};

@@ -39,10 +39,12 @@ class StoredArray final : public ByteStore {
  public:
   struct Type {
     int rank = 1;           // 1 or 2 dimensions
-    std::size_t entry = 1;  // bytes: 1 for uint8, 8 for int64
+    std::size_t entry = 1;  // bytes: 1 for uint8, 2 for uint16, 8 for int64
   };
   // UserError if the file has no array of that name and type, or is too small to hold it.
   StoredArray(std::shared_ptr<const Hdf5Input> file, const std::string& name, Type type);
+  // The dimensions and entries of an array that the file has; 0 if it cannot be read.
+  static Type type_in(const Hdf5Input& file, const std::string& name);
 
   std::int64_t rows() const { return rows_; }
   std::int64_t row_bytes() const { return row_bytes_; }

@@ -1,12 +1,17 @@
 #include "datasets/objectives/kinds.h"
 
+#include "datasets/objectives/masked_bytes.h"
 #include "datasets/objectives/next_byte.h"
+#include "datasets/objectives/of_rows.h"
 
 namespace longstride {
 
 std::vector<ObjectiveKind>& objective_kinds() {
   static std::vector<ObjectiveKind> kinds = {
       objective_of_kind<NextByte>,
+      objective_of_kind<Masked>,
+      objective_of_kind<Classes>,
+      objective_of_kind<IndependentLabels>,
   };
   return kinds;
 }

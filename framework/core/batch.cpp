@@ -84,24 +84,17 @@ void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, 
   if (batch.starts.given()) batch.starts.as<std::uint8_t>()[row] = starts ? 1 : 0;
 }
 
-void write_groups(const Batch& batch, std::int64_t row, std::span<const std::int64_t> boundaries, std::int64_t offset,
-                  std::int64_t count) {
+void write_groups(const Batch& batch, std::int64_t row, const RowEnds& documents, std::int64_t count) {
   const std::int64_t seq = batch.tokens.size(1);
   if (!batch.groups.given()) return;
   auto* groups = batch.groups.as<std::int32_t>() + row * seq;
-  std::int32_t group = 0;
-  auto next = std::upper_bound(boundaries.begin(), boundaries.end(), offset);
-  if (batch.starts.given() && next != boundaries.begin() && *(next - 1) == offset)
+  const auto& [boundaries, offset] = documents;
+  if (batch.starts.given() && std::binary_search(boundaries.begin(), boundaries.end(), offset))
     batch.starts.as<std::uint8_t>()[row] = 1;
-  for (std::int64_t i = 0; i < count;) {
-    const std::int64_t end = next == boundaries.end() ? count : std::min(*next - offset, count);
-    std::fill(groups + i, groups + end, group);
-    i = end;
-    if (i == count) break;
-    ++group;
-    next = std::upper_bound(next, boundaries.end(), offset + i);
-  }
-  std::fill(groups + count, groups + seq, count > 0 ? group + 1 : group);
+  std::int32_t group = 0;
+  documents.each(count,
+                 [&](std::int64_t begin, std::int64_t end) { std::fill(groups + begin, groups + end, group++); });
+  std::fill(groups + count, groups + seq, group);
 }
 
 }  // namespace longstride

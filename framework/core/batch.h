@@ -1,6 +1,7 @@
 // The rows of tokens that a step reads, and everything else that a model needs to know about them. On the device for a
 // model, in host memory for the sources that fill it.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -73,13 +74,30 @@ class BatchLayout {
   std::size_t bytes_ = 0;
 };
 
+// Where the parts of a text, such as documents, end: at successive boundaries, which rise from 0 and may repeat. A row
+// begins at `offset` of them. Without any, all is one part.
+struct RowEnds {
+  std::span<const std::int64_t> boundaries = {};
+  std::int64_t offset = 0;
+
+  // Calls f(begin, end) for every part of a row's first `count` positions, in order.
+  template <class F>
+  void each(std::int64_t count, const F& f) const {
+    auto next = std::upper_bound(boundaries.begin(), boundaries.end(), offset);
+    for (std::int64_t begin = 0; begin < count;) {
+      const std::int64_t end = next == boundaries.end() ? count : std::min(*next - offset, count);
+      f(begin, end);
+      next = std::upper_bound(next, boundaries.end(), offset + end);
+      begin = end;
+    }
+  }
+};
+
 // Host rows of any fields that predict every byte from those before it. Row `row` predicts `bytes` (seq); `before` is
 // the byte that precedes them, which is not read if the row starts a stream. Weights become 1.
 void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, std::uint8_t before, bool starts);
-// The groups of row `row`, if the batch has them, whose first `count` positions are at `offset` and later of a text
-// with documents between successive `boundaries`, which rise from 0 and may repeat; without any, it is one document.
-// Positions from `count` on are padding, a group of their own. A row that begins with a document starts.
-void write_groups(const Batch& batch, std::int64_t row, std::span<const std::int64_t> boundaries, std::int64_t offset,
-                  std::int64_t count);
+// The groups of row `row`, if the batch has them: the documents of its first `count` positions. Positions from `count`
+// on are padding, a group of their own. A row that begins with a document starts.
+void write_groups(const Batch& batch, std::int64_t row, const RowEnds& documents, std::int64_t count);
 
 }  // namespace longstride

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "framework/core/batch.h"
+#include "framework/core/objective.h"
 
 namespace longstride {
 
@@ -33,6 +34,19 @@ class SequenceSet {
   virtual void read(std::int64_t sequence, std::int64_t offset, std::int64_t length, std::uint8_t* out) const = 0;
   // Where documents end in a sequence (write_groups); none: it is one document.
   virtual std::span<const std::int64_t> documents(std::int64_t /*sequence*/) const { return {}; }
+  // Where its groups, such as sentences, end; none: they are not known.
+  virtual RowEnds groups(std::int64_t /*sequence*/) const { return {}; }
+  virtual std::span<const std::uint16_t> labels(std::int64_t /*sequence*/) const { return {}; }
+
+  // A row's bytes from `offset` of a sequence on, `length` of them, with what is known of them.
+  RowBytes row(std::int64_t sequence, std::int64_t offset, std::int64_t length, const std::uint8_t* bytes) const {
+    const RowEnds of_groups = groups(sequence);
+    return {.bytes = bytes,
+            .length = length,
+            .documents = {documents(sequence), offset},
+            .groups = {of_groups.boundaries, of_groups.offset + offset},
+            .labels = labels(sequence)};
+  }
 };
 
 }  // namespace longstride

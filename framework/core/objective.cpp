@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <nlohmann/json.hpp>
 
 namespace longstride {
 
@@ -10,6 +11,16 @@ std::string Figure::key() const {
   std::transform(key.begin(), key.end(), key.begin(),
                  [](unsigned char c) { return c == ' ' ? '_' : static_cast<char>(std::tolower(c)); });
   return key;
+}
+
+nlohmann::ordered_json Objective::answers_of(const AnsweredRow& /*row*/) const {
+  return nlohmann::ordered_json::array();
+}
+
+void Objective::write_row_of(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const {
+  const std::int64_t seq = batch.tokens.size(1);
+  write(batch, row, of, key);
+  write_groups(batch, row, of.documents, std::min(of.length.value_or(seq) + leading(), seq));
 }
 
 Figure Objective::shown_of(const Scored& scored) const {

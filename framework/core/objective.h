@@ -3,11 +3,14 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "framework/core/batch.h"
+#include "framework/core/settings/checker.h"
 #include "framework/core/settings/visitor.h"
 
 namespace longstride {
@@ -17,6 +20,11 @@ struct RowBytes {
   const std::uint8_t* bytes = nullptr;  // as many as the batch has positions
   std::uint8_t before = 0;              // byte that precedes them; not read if the row starts a stream
   bool starts = true;
+  std::optional<std::int64_t> length = {};  // bytes of the data, behind which the row is padding; absent: all
+  // Positions to hide and to ask for, in place of those that an objective that hides draws.
+  std::optional<std::span<const std::int64_t>> hidden = {};
+  RowEnds documents = {}, groups = {};         // where they end; none: the row is one of them
+  std::span<const std::uint16_t> labels = {};  // the sequence's; empty: there are none
 };
 
 // Identifies a row, so that one that draws random numbers draws the same ones again. In training: the seed, and the
@@ -25,6 +33,18 @@ struct RowBytes {
 struct RowKey {
   std::uint64_t seed = 0;
   std::int64_t row = 0;
+};
+
+// The answers that a model gives, for the head that gives them.
+struct Answers {
+  std::int64_t choices = 0;  // to choose among, or each by itself; 0: the ids of tokens
+  bool of_mean = false;      // a row's answer is read from the mean of its positions, not from the first
+};
+
+// A loss, which has been multiplied by its weight.
+struct Answered {
+  double loss = 0, weight = 1;
+  bool right = false;  // the target has the best score; only known to objectives that judge
 };
 
 // Sums over the losses of an evaluation, or of a step of training.
@@ -47,28 +67,56 @@ struct Figure {
   const std::string& shown_unit() const { return unit.empty() ? name : unit; }
 };
 
+// A row, in host memory, with a model's scores of the answers: (asked, answers).
+struct AnsweredRow {
+  const Batch& batch;  // one row
+  const float* scores = nullptr;
+  std::int64_t answers = 0;  // per asked
+  std::int64_t first = 0;    // place of the row's first byte in its text
+};
+
 class Objective {
  public:
   virtual ~Objective() = default;
   virtual const char* kind() const = 0;  // `objective.kind` in recipes
   // Every key of `objective:` but `kind`.
   virtual void visit(SettingsVisitor& /*v*/) {}
+  // Keys that must agree with each other.
+  virtual void check(SettingsChecker& /*check*/) const {}
   // Fields that a model must read to answer, besides those that it reads anyway.
   virtual BatchFields fields() const { return {}; }
+  virtual Answers answers() const { return {}; }
+  // Ids that it writes before a row's bytes.
+  virtual std::int64_t leading() const { return 0; }
+  // Needs of the data: the labels of a sequence, 0 if it reads none, and groups or documents.
+  virtual std::int64_t labels() const { return 0; }
+  // The fault of a sequence's labels, such as "has class 7, but ..."; empty: none.
+  virtual std::string problem_of_labels(std::span<const std::uint16_t> /*labels*/) const { return {}; }
+  virtual bool reads_groups() const { return false; }
 
   // Writes row `row` of a batch in host memory, those of its fields that are given: a pure function of bytes and key.
+  // write_row_of() writes its groups besides.
   virtual void write(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const = 0;
 
-  // Adds a loss, which has been multiplied by its weight, to the sums that figures are made from; the first is that of
-  // the losses.
+  // True if it hides bytes, for which a byte of the same kind may stand: replaced() gives another.
+  virtual bool hides() const { return false; }
+  virtual std::uint8_t replaced(std::uint8_t byte) const { return byte; }
+  // The answers of a row, for `predict`: an array of objects.
+  virtual nlohmann::ordered_json answers_of(const AnsweredRow& row) const;
+
+  // Adds a loss to the sums that figures are made from; the first is that of the losses.
   virtual std::size_t sums() const { return 1; }
-  virtual void add(double loss, double /*weight*/, double* sums) const { *sums += loss; }
+  virtual void add(const Answered& one, double* sums) const { *sums += one.loss; }
+  // Evaluations ask the model which answers are right (Predicts::judge).
+  virtual bool judges() const { return false; }
   // The figures in order, without those whose sums are absent. By the first one the best checkpoint is chosen.
   virtual std::vector<Figure> figures(const Scored& scored) const = 0;
   // Index of the figure for where there is room for one: lines, curves, tables. If it is absent, the last one is shown.
   virtual std::size_t shown() const { return 0; }
   // The shown figure of a step of training that only guesses.
   virtual double guess() const = 0;
+
+  void write_row_of(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const;
 
   Figure shown_of(const Scored& scored) const;
   // The figures of a mean loss, as training knows it.

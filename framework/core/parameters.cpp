@@ -1,5 +1,7 @@
 #include "framework/core/parameters.h"
 
+#include <map>
+
 #include "framework/core/errors.h"
 #include "kernels/base/philox.h"
 
@@ -60,9 +62,12 @@ void ParameterSet::bind(const Tensor& master, const Tensor& gradient, const Tens
 }
 
 void ParameterSet::initialise(std::uint64_t seed) {
-  std::uint32_t index = 0;
+  std::map<std::string, std::uint32_t> numbers;
   for (Parameter& p : parameters_) {
-    const std::uint32_t domain = kernels::domain_of(kernels::Purpose::initialise, index++);
+    const std::uint32_t own = numbers.emplace(p.name, static_cast<std::uint32_t>(numbers.size())).first->second;
+    const std::uint32_t index = p.init.like.empty() ? own : numbers.at(p.init.like);
+    const std::uint32_t domain = kernels::domain_of(kernels::Purpose::initialise, index);
+    const std::int64_t first = p.init.like_from;
     const std::int64_t n = p.shape.count();
     kernels::with_float_type(p.master.dtype(), [&](auto zero) {
       using T = decltype(zero);
@@ -71,7 +76,8 @@ void ParameterSet::initialise(std::uint64_t seed) {
       for (std::int64_t i = 0; i < n; ++i) {
         const double value =
             p.init.deviation > 0
-                ? p.init.deviation * kernels::normal_of(kernels::philox(seed, static_cast<std::uint64_t>(i), 0, domain))
+                ? p.init.deviation *
+                      kernels::normal_of(kernels::philox(seed, static_cast<std::uint64_t>(first + i), 0, domain))
             : p.init.repeat.empty() ? p.init.constant
                                     : p.init.repeat[static_cast<std::size_t>(i) % p.init.repeat.size()];
         out[i] = static_cast<T>(static_cast<float>(value));  // rounded to fp32 in every precision: equal starts

@@ -22,6 +22,9 @@ struct Init {
   double deviation = 0;             // > 0: normal
   double constant = 0;              // otherwise
   std::vector<double> repeat = {};  // if there are any, in place of the constant
+  // Not empty: the numbers of this parameter, declared before, from this element on, which is normal as well.
+  std::string like = {};
+  std::int64_t like_from = 0;
 };
 
 // Between which numbers a parameter stays: every update ends with it.

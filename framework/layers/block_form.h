@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/activation/activation.h"
+#include "kernels/attention/pattern/pattern.h"
 #include "kernels/query_key/query_key.h"
 
 namespace longstride {
@@ -27,10 +28,21 @@ struct InitDeviations {
   bool given() const { return embedding > 0 || distance_table > 0; }
 };
 
+// Rows that see all others, and that all others see (Beltagy et al. 2020, Zaheer et al. 2020).
+struct GlobalRows {
+  // At both ends of a row: positions, or blocks where the pattern draws blocks. Only blocks may be at its end.
+  std::int64_t first = 0, last = 0;
+  bool own = false;  // they have projections of their own, for their queries and for the keys and values that they read
+
+  bool given() const { return first > 0 || last > 0; }
+};
+
 struct BlockForm {
   std::int64_t layers = 0;
   std::int64_t width = 0;
   std::int64_t heads = 0;
+  kernels::Direction direction = kernels::Direction::past;  // the positions that a mixer reads: earlier ones, or all
+  GlobalRows global;
   double key_ratio = 1.0;           // key size per head = key_ratio * width / heads
   double feed_forward_ratio = 4.0;  // inner width = feed_forward_ratio * width
   double dropout = 0;               // dropout rate of branch outputs

@@ -7,8 +7,8 @@ namespace longstride {
 
 EmbeddingLayer::EmbeddingLayer(ParameterSet& parameters, const std::string& name, std::int64_t vocabulary,
                                std::int64_t width, const std::vector<PositionIndex>& positions, double token_deviation,
-                               double position_deviation, double scale)
-    : start_(parameters.add(name + ".start", {width}, {token_deviation, 0})),
+                               double position_deviation, double scale, ReadsToken reads)
+    : start_(reads == ReadsToken::own ? nullptr : &parameters.add(name + ".start", {width}, {token_deviation, 0})),
       token_(parameters.add(name + ".token.weight", {vocabulary, width}, {token_deviation, 0})),
       index_(positions),
       scale_(scale) {
@@ -20,7 +20,8 @@ EmbeddingLayer::EmbeddingLayer(ParameterSet& parameters, const std::string& name
 kernels::EmbeddingArgs EmbeddingLayer::tables(Tensor Parameter::*which) const {
   kernels::EmbeddingArgs args;
   args.scale = scale_;
-  args.start = start_.*which;
+  args.own = start_ == nullptr;
+  if (start_ != nullptr) args.start = start_->*which;
   args.token_table = token_.*which;
   LONGSTRIDE_CHECK(index_.size() <= kernels::EmbeddingArgs::max_tables, "{} position tables", index_.size());
   for (std::size_t j = 0; j < index_.size(); ++j)
@@ -31,12 +32,13 @@ kernels::EmbeddingArgs EmbeddingLayer::tables(Tensor Parameter::*which) const {
 // The tokens of positions [first, first + run). Without targets each reads the one before; if they begin at 0, the op
 // shifts them itself.
 void EmbeddingLayer::read(const Context& ctx, kernels::EmbeddingArgs& args, const Batch& batch, std::int64_t first,
-                          std::int64_t run) {
-  const std::int64_t begin = first > 0 ? first - 1 : 0;
-  LONGSTRIDE_CHECK(!batch.targets.given() || (first == 0 && batch.starts.given()), "positions from {} of a batch {}",
-                   first, batch.starts.given() ? "with targets" : "without starts");
+                          std::int64_t run) const {
+  const bool own = start_ == nullptr;
+  const std::int64_t begin = first > 0 && !own ? first - 1 : first;
+  LONGSTRIDE_CHECK(own || !batch.targets.given() || (first == 0 && batch.starts.given()),
+                   "positions from {} of a batch {}", first, batch.starts.given() ? "with targets" : "without starts");
   args.tokens = batch.tokens.slice(1, begin, begin + run);
-  if (batch.targets.given()) args.starts = batch.starts;
+  if (batch.targets.given() && !own) args.starts = batch.starts;
   args.first = first;
   if (!ctx.documents.given()) return;
   args.begin = ctx.documents.begin.slice(2, first, first + run);

@@ -1,5 +1,5 @@
-// H_0 = embed(x, W_e): token plus position embeddings behind a learned start vector (section 5.3). The tokens' may be
-// scaled.
+// H_0 = embed(x, W_e): token plus position embeddings behind a learned start vector (section 5.3), or of every
+// position's own token. The tokens' may be scaled.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,17 +17,20 @@ struct PositionIndex {
   std::int64_t size = 1;
 };
 
+// The token that a position reads: the one before it, which it then predicts, or its own.
+enum class ReadsToken : std::uint8_t { previous, own };
+
 class EmbeddingLayer {
  public:
-  // Declares `name`.start (width), `name`.token.weight (vocabulary, width) and `name`.position.<j>.weight
-  // (size, width), normal with these standard deviations.
+  // Declares `name`.start (width), unless positions read their own tokens, `name`.token.weight (vocabulary, width) and
+  // `name`.position.<j>.weight (size, width), normal with these standard deviations.
   EmbeddingLayer(ParameterSet& parameters, const std::string& name, std::int64_t vocabulary, std::int64_t width,
                  const std::vector<PositionIndex>& positions, double token_deviation, double position_deviation,
-                 double scale = 1);
+                 double scale = 1, ReadsToken reads = ReadsToken::previous);
 
   // y (batch, run, width): positions [first, first + run) of the sequences batch.tokens (batch, seq), seq >= first +
-  // run. The embedding of a position reads the token that Batch says. first > 0 requires a single sequence without
-  // targets. Documents are the context's.
+  // run. The embedding of a position reads the token that Batch says, or its own. first > 0 requires a single sequence,
+  // without targets unless positions read their own tokens. Documents are the context's.
   void forward(Context& ctx, const Batch& batch, const Tensor& y, std::int64_t first = 0) const;
   void backward(Context& ctx, const Tensor& dy, const Batch& batch, std::int64_t first = 0) const;
   // Generation: y (batch, 1, width) of one position, previous (batch, 1) u8 the tokens before it.
@@ -37,10 +40,10 @@ class EmbeddingLayer {
   kernels::EmbeddingArgs tables(Tensor Parameter::*which = &Parameter::master) const;
 
  private:
-  static void read(const Context& ctx, kernels::EmbeddingArgs& args, const Batch& batch, std::int64_t first,
-                   std::int64_t run);
+  void read(const Context& ctx, kernels::EmbeddingArgs& args, const Batch& batch, std::int64_t first,
+            std::int64_t run) const;
 
-  Parameter& start_;
+  Parameter* start_;  // null where positions read their own tokens
   Parameter& token_;
   std::vector<PositionIndex> index_;
   std::vector<Parameter*> position_;

@@ -20,15 +20,18 @@ struct KeyRows {
   std::int64_t compressed = 0, memory = 0;
   std::int64_t segment = 0;
   std::int64_t rate = 0;  // positions that a compressed row was made of; 0: there are none
+  bool ahead = false;     // queries see rows of later positions as well
 
   std::int64_t before() const { return compressed + memory; }
   std::int64_t all() const { return before() + segment; }
+  // Behind the last row that a query may see.
+  std::int64_t end_of(std::int64_t query) const { return ahead ? all() : before() + query + 1; }
 };
 
 // The cost of one sequence in one layer.
 struct PairCost {
   double pairs = 0;           // (query, key) pairs of all heads
-  double dense_pairs = 0;     // pairs if every query saw all key rows up to its own
+  double dense_pairs = 0;     // pairs if every query saw all key rows, up to its own unless it looks ahead
   double training_flops = 0;  // beyond 6 per parameter and position; recompute is not counted
   // Operations of its kernels that depend on the pairs, so that the kernels cannot count them themselves.
   double forward_flops = 0, backward_flops = 0;
@@ -72,7 +75,8 @@ class Mixer : public Branch {
   // Why its pairs have no probabilities to show; empty: they have.
   virtual std::string problem_of_probabilities() const { return {}; }
   // Calls see(n, probabilities) for each of queries[n] of one row: probabilities[head][key row], for its key rows 0 to
-  // before() + queries[n]; without dropout, on the CPU. `normed` (1, seq, width) is the mixer's input.
+  // before() + queries[n], or all rows in both directions; without dropout, on the CPU. `normed` (1, seq, width) is the
+  // mixer's input.
   using SeeProbabilities = std::function<void(std::size_t n, const std::vector<std::vector<double>>& probabilities)>;
   virtual void show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
                                   const SeeProbabilities& see) const = 0;

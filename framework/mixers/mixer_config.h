@@ -39,6 +39,8 @@ struct MixerConfig {
   virtual ~MixerConfig() = default;
   virtual const char* kind() const = 0;  // `kind` in recipes
   virtual std::unique_ptr<MixerConfig> clone() const = 0;
+  // Sets the default of a direction, that of the model, before keys are read.
+  virtual void set_direction(kernels::Direction /*direction*/) {}
   // Every key but `kind`, and `layers` and `heads`, which all kinds have.
   virtual void visit(SettingsVisitor& v) = 0;
   // Keys that must agree with each other, with the model or with the data.
@@ -48,9 +50,10 @@ struct MixerConfig {
   // Declares what its layers share.
   virtual std::unique_ptr<MixerFamily> make(const MixerForm& form, ParameterSet& parameters,
                                             StateSet& states) const = 0;
-  virtual std::int64_t stride() const { return 0; }  // the pattern's, which position tables may follow; 0: none
-  virtual bool remembers() const { return false; }   // layers keep states of a row from step to step
-  virtual bool transforms() const { return true; }   // applies BlockForm::transform() to queries and keys
+  virtual std::int64_t stride() const { return 0; }       // the pattern's, which position tables may follow; 0: none
+  virtual bool remembers() const { return false; }        // layers keep states of a row from step to step
+  virtual bool has_global_rows() const { return false; }  // follows BlockForm::global
+  virtual bool transforms() const { return true; }        // applies BlockForm::transform() to queries and keys
   // Why its layers cannot keep documents apart (Context::documents); empty: they can.
   virtual std::string problem_of_documents() const { return std::string(kind()) + " cannot keep documents apart"; }
   virtual bool has_windows() const { return false; }  // a stage of training may set windows

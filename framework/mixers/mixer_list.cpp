@@ -55,7 +55,9 @@ bool check_heads(SettingsChecker& check, const std::vector<MixerEntry>& entries,
 
 void MixerItem::visit(SettingsVisitor& v) { visit_kind(v, mixer_kinds(), config_, Need::required); }
 
-void visit_mixers(SettingsVisitor& v, const std::string& key, std::vector<MixerEntry>& entries) {
+// An entry begins as attention, the only kind whose direction is a setting.
+void visit_mixers(SettingsVisitor& v, const std::string& key, std::vector<MixerEntry>& entries,
+                  kernels::Direction direction) {
   std::vector<std::size_t> sizes;
   for (const MixerEntry& entry : entries) sizes.push_back(entry.beside.size());
   v.nested_maps(
@@ -63,6 +65,8 @@ void visit_mixers(SettingsVisitor& v, const std::string& key, std::vector<MixerE
       [&](const std::vector<std::size_t>& found) {
         entries.assign(found.size(), {});
         for (std::size_t e = 0; e < found.size(); ++e) entries[e].beside.resize(found[e]);
+        for (MixerEntry& entry : entries)
+          for (MixerItem& item : entry.beside) item.config().set_direction(direction);
       },
       [&](SettingsVisitor& item, std::size_t e, std::size_t i) {
         MixerEntry& entry = entries[e];

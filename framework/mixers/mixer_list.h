@@ -35,7 +35,9 @@ struct MixerEntry {
   std::vector<MixerItem> beside;  // at least one
 };
 
-void visit_mixers(SettingsVisitor& v, const std::string& key, std::vector<MixerEntry>& entries);
+// `direction` is the model's.
+void visit_mixers(SettingsVisitor& v, const std::string& key, std::vector<MixerEntry>& entries,
+                  kernels::Direction direction = kernels::Direction::past);
 // Heads that do not add up, entries beyond the last layer, and every mixer's own checks.
 void check_mixers(SettingsChecker& check, const std::vector<MixerEntry>& entries, const BlockForm& form,
                   std::int64_t segment, std::int64_t sequence_ranks);

@@ -16,7 +16,8 @@ class MixesPositions {
   virtual std::int64_t layers() const = 0;
   virtual const Mixer& mixer(std::int64_t layer) const = 0;
 
-  // probabilities[q][head][key row]: those of queries[q] for its key rows 0 to before() + queries[q].
+  // probabilities[q][head][key row]: those of queries[q] for its key rows 0 to before() + queries[q], or all
+  // rows in both directions.
   using Probabilities = std::vector<std::vector<std::vector<double>>>;
   using AttentionVisitor = std::function<void(std::int64_t layer, const Probabilities& probabilities)>;
   // Runs the layers on one row, which continues what the context's states remember, without dropout and on the CPU.

@@ -22,7 +22,7 @@ struct SequenceCost {
   double training_flops = 0;  // forward and backward: 6 x parameters per position plus the attention products of the
                               // allowed pairs; recompute is not counted
   double allowed_pairs = 0;   // (query, key) pairs of all heads of all layers; 0 without attention
-  double dense_pairs = 0;     // allowed_pairs if every query attended to all keys up to its own position
+  double dense_pairs = 0;     // allowed_pairs if every query attended to all keys that its direction allows
 };
 
 class Model {
@@ -101,6 +101,27 @@ class GeneratesInOneKernel {
   // Positions [first, first + count), in order, in one call.
   virtual void generate(Context& ctx, DecodingState& state, const kernels::Drawing& drawing, std::int64_t first,
                         std::int64_t count) const = 0;
+};
+
+// Hidden rows: what a head reads of every position.
+class Encodes {
+ public:
+  virtual ~Encodes() = default;
+  virtual std::int64_t width() const = 0;
+  // hidden (batch, seq, width) of any type, without dropout.
+  virtual void encode(Context& ctx, const Batch& batch, const Tensor& hidden) const = 0;
+};
+
+// Answers to what rows ask, besides their losses.
+class Predicts {
+ public:
+  virtual ~Predicts() = default;
+  // The scores of the answers to what a row of `positions` asks, (asked, answers).
+  virtual Shape scores_shape(std::int64_t positions) const = 0;
+  // scores (batch, asked, answers) of the exact type: logarithms of odds, or of probabilities but for a sum.
+  virtual void predict(Context& ctx, const Batch& batch, const Tensor& scores) const = 0;
+  // Model::losses; `right` (batch, asked) u8 becomes 1 where the target has the best score, and 0 elsewhere.
+  virtual void judge(Context& ctx, const Batch& batch, const Tensor& losses, const Tensor& right) const = 0;
 };
 
 // Training and evaluation by a group of ranks (Context::group) that divide the positions of every sequence. `losses`

@@ -1,6 +1,7 @@
 #include "framework/models/registry.h"
 
 #include "framework/models/decoder/config.h"
+#include "framework/models/encoder/config.h"
 
 namespace longstride {
 namespace {
@@ -19,6 +20,7 @@ std::vector<ModelKind>& model_kinds() {
   static std::vector<ModelKind> kinds = {
       default_config<DecoderConfig>,
       sparse_transformer,
+      default_config<EncoderConfig>,
   };
   return kinds;
 }

@@ -31,6 +31,7 @@ void cross_entropy(Context& ctx, const CrossEntropy& args) {
   kernels::check_vector(args.losses, rows, dtype, "losses");
   const Tensor targets = args.targets.reshape({rows}), losses = args.losses.reshape({rows});
   const Tensor weights = args.weights.given() ? args.weights.reshape({rows}) : Tensor{};
+  const Tensor right = args.right.given() ? args.right.reshape({rows}) : Tensor{};
   const std::int64_t chunk = chunk_rows(ctx, rows, vocabulary, dtype);
   Scratch scratch(ctx);
   Context exact = ctx.without_fp8();
@@ -51,7 +52,8 @@ void cross_entropy(Context& ctx, const CrossEntropy& args) {
                                      .gradient = dlogits,
                                      .scale = args.scale,
                                      .loss_scale = backward ? ctx.loss_scale : nullptr,
-                                     .weights = weights.given() ? weights.slice(0, begin, end) : Tensor{}});
+                                     .weights = weights.given() ? weights.slice(0, begin, end) : Tensor{},
+                                     .right = right.given() ? right.slice(0, begin, end) : Tensor{}});
     if (!backward) continue;
     linear_backward_weight(ctx, dlogits, part, args.dweight, args.dbias);
     linear_backward_input(exact, dlogits, args.weight, args.dhidden.rows().slice(0, begin, end));

@@ -18,6 +18,7 @@ struct CrossEntropy {
   Tensor bias = {};     // (vocabulary) of the exact type; absent: 0
   Tensor dbias = {};    // like bias; accumulates
   Tensor weights = {};  // (rows) f32, what each loss is multiplied by; absent: 1
+  Tensor right = {};    // (rows) u8, written: 1 where no logit exceeds the target's; may be absent
 };
 
 void cross_entropy(Context& ctx, const CrossEntropy& args);

@@ -44,7 +44,7 @@ class Reader {
     const std::int64_t first = window * model_.context();
     const std::uint8_t* bytes = text_.windows.data() + first;
     objective_.write(batch_, 0, {bytes, window > 0 ? bytes[-1] : std::uint8_t{0}, window == 0}, {0, window});
-    write_groups(batch_, 0, text_.documents, text_.offset + first, model_.context());
+    write_groups(batch_, 0, {text_.documents, text_.offset + first}, model_.context());
   }
 
   const Model& model_;

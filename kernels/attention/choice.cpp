@@ -161,15 +161,11 @@ bool find_intervals(const AttentionSizes& sizes, IntervalPlan& plan) {
   const Part& part = pass.part[0];
   const bool natural = part.keys.run >= part.keys.period && part.keys.base == 0 && part.keys.length == geometry.n;
   if (pass.parts != 1 || pass.classes != 1 || !natural || !(part.keys == pass.queries)) return false;
-  if (part.low.block > 0 || part.high.block > 0 || part.low.back < 0 || part.high.back > 0) return false;
-  plan.intervals = {.back = part.low.back, .ahead = -part.high.back, .n = geometry.n};
+  plan.intervals = {.low = part.low, .high = part.high, .n = geometry.n};
   plan.bounds = sizes.bounds;
   plan.by_documents = sizes.by_documents;
-  plan.turns.band = {.set = part.keys,
-                     .shape = {.window = geometry.n},
-                     .n = geometry.n,
-                     .classes = 1,
-                     .heads = geometry.heads};
+  plan.turns.band = {
+      .set = part.keys, .shape = {.window = geometry.n}, .n = geometry.n, .classes = 1, .heads = geometry.heads};
   plan.turns.classes = sizes.batch * geometry.heads;
   plan.turns.in_turns = true;
   plan.turns.head = padded_head(sizes);

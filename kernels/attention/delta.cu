@@ -101,8 +101,7 @@ __global__ __launch_bounds__(sink_threads) void sink_gradient_kernel(const float
 
 // True if every position is a key of the part.
 bool reaches_every_key(const AttentionPlan& plan, std::int32_t head) {
-  const PartKind kind = plan.parts_of(plan.passes_of(head).front()).front().kind;
-  return kind != PartKind::fixed_summary && kind != PartKind::first;
+  return sees_itself(plan.parts_of(plan.passes_of(head).front()).front().kind);
 }
 
 }  // namespace

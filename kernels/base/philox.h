@@ -19,6 +19,8 @@ enum class Purpose : std::uint32_t {
   split = 5,
   attention_dropout = 6,
   projection = 7,
+  masks = 8,
+  blocks = 9,
   test = 255
 };
 

@@ -53,9 +53,10 @@ enum longstride_dtype { LONGSTRIDE_F32 = 0, LONGSTRIDE_F64 = 1, LONGSTRIDE_BF16 
 struct longstride_pattern {
   size_t struct_bytes;
   const char* integration;   // "interleaved", "merged" or "multihead"; null: interleaved
-  const char* const* parts;  // each "dense", "local", "column", "fixed_block", "fixed_summary" or "first"
+  const char* const* parts;  // each "dense", "local", "column", "fixed_block", "fixed_summary", "first",
+                             // "block_window", "dilated" or "shifted_block"
   size_t part_count;
-  int64_t stride;          // in positions; needed by every part but dense, first and a local part with a window
+  int64_t stride;          // in positions; needed by column, fixed_block, fixed_summary, and local without a window
   int64_t window;          // in keys; 0: stride + 1; odd in both directions
   const int64_t* summary;  // in positions; one width, or one per head; needed by fixed_summary
   size_t summary_count;
@@ -64,6 +65,12 @@ struct longstride_pattern {
   int64_t layer;              // below 2^31; interleaved: the layer uses part layer mod part_count
   const char* direction;      // "past" or "both"; null: past
   int64_t first;              // in keys; needed by the part first
+  int64_t block;              // in positions; needed by block_window
+  int64_t blocks;             // into which shifted_block divides the positions
+  const int64_t* shifts;      // heads with shift 0, 1, ...; they add up to heads; needed by shifted_block
+  size_t shift_count;
+  const int64_t* dilation;  // in positions; one distance, or one per head; needed by dilated
+  size_t dilation_count;
 };
 
 // Bounds clamp the keys of a query, by arrays begin and end of (batch, bounds_heads, queries), which calls give: query

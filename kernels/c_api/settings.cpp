@@ -54,10 +54,14 @@ Integration integration_of(const char* given) {
 
 PartKind part_of(const char* given) {
   const std::string_view name = given == nullptr ? "" : given;
-  for (const PartKind kind : {PartKind::dense, PartKind::local, PartKind::column, PartKind::fixed_block,
-                              PartKind::fixed_summary, PartKind::first})
+  for (const PartKind kind :
+       {PartKind::dense, PartKind::local, PartKind::column, PartKind::fixed_block, PartKind::fixed_summary,
+        PartKind::first, PartKind::block_window, PartKind::dilated, PartKind::shifted_block})
     if (name == name_of(kind)) return kind;
-  throw Mistake("parts has '{}', but must name dense, local, column, fixed_block, fixed_summary or first", shown(name));
+  throw Mistake(
+      "parts has '{}', but must name dense, local, column, fixed_block, fixed_summary, first, block_window, "
+      "dilated or shifted_block",
+      shown(name));
 }
 
 Direction direction_of(const char* given) {
@@ -85,6 +89,15 @@ void check_sizes(const Settings& s, const char* n, std::int64_t most_on_gpu = mo
   const std::int64_t most = gpu ? most_rows_on_gpu : most_elements / std::max(s.key_size, s.value_size);
   if (s.batch > most / rows)
     throw Mistake("batch * {} * heads is {} * {} * {}, but must be at most {}", n, s.batch, s.n, s.heads, most);
+}
+
+// The pattern says which numbers are allowed.
+std::vector<std::int64_t> numbers_of(const char* name, const char* count_name, const std::int64_t* numbers,
+                                     std::size_t count, std::int64_t most) {
+  check_count(name, count_name, numbers, count);
+  if (count > static_cast<std::size_t>(most))
+    throw Mistake("{} has {} numbers, but must have at most {}", name, count, most);
+  return {numbers, numbers + count};
 }
 
 void check_labels(const longstride_plan_config& c) {
@@ -208,6 +221,12 @@ PatternConfig pattern_of(const longstride_pattern& p, std::int64_t heads) {
   pattern.direction = direction_of(p.direction);
   check_range("first", p.first, 0, longest_plan);
   pattern.first = p.first;
+  check_range("block", p.block, 0, longest_plan);
+  check_range("blocks", p.blocks, 0, longest_plan);
+  pattern.block = p.block;
+  pattern.blocks = p.blocks;
+  pattern.dilation = numbers_of("dilation", "dilation_count", p.dilation, p.dilation_count, heads);
+  pattern.shifts = numbers_of("shifts", "shift_count", p.shifts, p.shift_count, longest_plan);
   if (const std::string problem = problem_of(pattern, heads, 1); !problem.empty())
     throw Mistake("{}", without_prefix(problem));
   return pattern;

@@ -1,7 +1,8 @@
 // y_i = scale (x_i W_e) + sum_j o_i^(j) W_j (section 5.3; scale is 1 there, and the root of the width in Vaswani et al.
 // 2017): the token before position i, or the start vector at position 0, plus a row of each position table. Position p
 // reads row (p / divisor) mod size of a table (size, width). A row may hold several documents: each begins like a row,
-// with the start vector, and positions may count from there.
+// with the start vector, and positions may count from there. `own`: every position reads its own token instead, and
+// there is no start vector.
 #pragma once
 #include <algorithm>
 
@@ -18,7 +19,8 @@ struct EmbeddingArgs {
   static constexpr int max_tables = 4;
   static constexpr std::int64_t most_ids = 512;  // the largest vocabulary whose gradient a GPU computes
   Tensor tokens;                                 // (batch, seq) u8 or u16
-  Tensor start;        // (width); all floating tensors contiguous and of one type; on a GPU f32, but y of any type
+  Tensor start = {};   // (width), absent with `own`; all floating tensors contiguous and of one type; on a GPU f32, but
+                       // y of any type
   Tensor token_table;  // (vocabulary, width)
   PositionTable positions[max_tables];
   int tables = 0;
@@ -28,8 +30,10 @@ struct EmbeddingArgs {
   bool restart = false;    // positions for the tables count from begin
   std::int64_t first = 0;  // position of slot 0; when not 0, slot t takes tokens[t] instead of tokens[t - 1]
   const std::int64_t* first_at = nullptr;  // GPU, forward: if given, `first` is read from it and slot t takes tokens[t]
+  bool own = false;                        // slot t takes tokens[t], whatever it begins
   Tensor y;                                // (batch, seq, width)
 
+  std::int64_t width() const { return token_table.size(1); }
   void check(Device device) const;
   Cost cost() const { return {WorkKind::embedding, bytes_of(tokens, y), 0}; }
 };
@@ -69,7 +73,7 @@ struct EmbeddingSplit {
 
 // The token table and the position tables use the workspace in turn.
 inline std::int64_t embedding_partials(const EmbeddingArgs& args) {
-  const std::int64_t slots = args.tokens.count(), width = args.start.size(0);
+  const std::int64_t slots = args.tokens.count(), width = args.width();
   std::int64_t most = EmbeddingSplit::sorted(slots, args.token_table.size(0), width);
   for (int i = 0; i < args.tables; ++i) {
     const std::int64_t size = args.positions[i].table.size(0);

@@ -36,7 +36,7 @@ struct TokenOf {
   EmbeddingTables t;
   __device__ __forceinline__ int operator()(int i) const {
     if (t.reads_start(i, t.first + i % static_cast<int>(t.seq))) return -1;
-    return t.tokens[t.first == 0 && t.starts == nullptr ? i - 1 : i];
+    return t.tokens[t.first == 0 && t.starts == nullptr && !t.own ? i - 1 : i];
   }
 };
 
@@ -350,6 +350,7 @@ template <int n, class Y>
 void token_and_start_gradients(const EmbeddingTables& t, const Y* dy, std::int64_t vocabulary, float* partials,
                                const Launch& launch) {
   row_gradients<n>(TokenOf{t}, vocabulary, t.scale, t.token, dy, partials, launch);
+  if (t.own) return;
   if (t.begin != nullptr)
     return run("embedding_start_gradient", start_gradient_of_documents<n, Y>, {blocks_for(t.width, lanes * n), threads},
                launch, t, dy);

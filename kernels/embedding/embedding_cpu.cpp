@@ -18,11 +18,14 @@ void EmbeddingArgs::check(Device device) const {
     check_vector(begin, tokens.count(), Dtype::i32, "begin");
     LONGSTRIDE_CHECK(first_at == nullptr, "documents while decoding");
   }
-  const std::int64_t width = start.count();
+  LONGSTRIDE_CHECK(token_table.rank() == 2, "the token table is {}", token_table.shape().text());
+  const std::int64_t width = this->width();
+  LONGSTRIDE_CHECK(start.given() != own, "a start vector exactly where slots take the token before them");
+  LONGSTRIDE_CHECK(!own || (!starts.given() && first_at == nullptr), "rows of their own tokens that start, or decode");
   check_computes(device, y, "y");
   check_vector(y, tokens.count() * width, y.dtype(), "y");
   const Dtype exact = exact_type(device, y.dtype());
-  check_vector(start, width, exact, "start");
+  if (!own) check_vector(start, width, exact, "start");
   const auto check_table = [&](const Tensor& table, const char* name) {
     LONGSTRIDE_CHECK(table.rank() == 2 && table.size(1) == width && table.size(0) > 0, "{} is {} for width {}", name,
                      table.shape().text(), width);
@@ -47,12 +50,14 @@ struct TableRows {
 
 template <class T>
 TableRows<T> table_rows_of(const EmbeddingArgs& args, std::int64_t sequence, std::int64_t slot) {
-  const std::int64_t width = args.start.size(0), at = sequence * args.tokens.size(1) + slot;
+  const std::int64_t width = args.width(), at = sequence * args.tokens.size(1) + slot;
   const std::int64_t begin = args.begin.given() ? args.begin.as<const std::int32_t>()[at] : 0;
   const std::int64_t position = args.first + slot - (args.restart ? begin : 0);
   const auto* starts = args.starts.as<const std::uint8_t>();
   TableRows<T> rows;
-  if (args.first + slot == begin && (slot > 0 || starts == nullptr || starts[sequence] != 0))
+  if (args.own)
+    rows.row[0] = args.token_table.as<T>() + ids_of(args.tokens)[at] * width;
+  else if (args.first + slot == begin && (slot > 0 || starts == nullptr || starts[sequence] != 0))
     rows.row[0] = args.start.as<T>();
   else
     rows.row[0] =
@@ -67,7 +72,7 @@ TableRows<T> table_rows_of(const EmbeddingArgs& args, std::int64_t sequence, std
 
 template <class T>
 void forward(const EmbeddingArgs& args) {
-  const std::int64_t batch = args.tokens.size(0), seq = args.tokens.size(1), width = args.start.size(0);
+  const std::int64_t batch = args.tokens.size(0), seq = args.tokens.size(1), width = args.width();
   T* out = args.y.as<T>();
   const T scale = static_cast<T>(args.scale);
 #pragma omp parallel for schedule(static) if (batch * seq * width > 16384)
@@ -89,7 +94,7 @@ void forward(const EmbeddingArgs& args) {
 template <class T>
 void backward(const EmbeddingBackwardArgs& args) {
   constexpr std::int64_t block = 64;  // columns: a few cache lines
-  const std::int64_t batch = args.tokens.size(0), seq = args.tokens.size(1), width = args.start.size(0);
+  const std::int64_t batch = args.tokens.size(0), seq = args.tokens.size(1), width = args.width();
   const T* gradient = args.y.as<const T>();
 #pragma omp parallel for schedule(static) if (batch * seq * width > 16384)
   for (std::int64_t begin = 0; begin < width; begin += block) {

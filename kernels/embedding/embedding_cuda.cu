@@ -27,7 +27,7 @@ struct ReadRows {
     const bool decoding = t.first_at != nullptr;
     const std::int64_t at = (decoding ? *t.first_at : t.first) + i % t.seq;
     begins = t.reads_start(i, at);
-    if (!begins) token = t.tokens[t.first == 0 && !decoding && t.starts == nullptr ? i - 1 : i];
+    if (!begins) token = t.tokens[t.first == 0 && !decoding && t.starts == nullptr && !t.own ? i - 1 : i];
     const std::int64_t counted = t.counted(i, at);
 #pragma unroll
     for (int k = 0; k < EmbeddingArgs::max_tables; ++k)

@@ -14,7 +14,7 @@ struct EmbeddingTables {
   Ids tokens;
   const std::uint8_t* starts;
   const std::int32_t* begin;
-  bool restart;
+  bool restart, own;
   std::int64_t slots, seq, first;
   const std::int64_t* first_at;
   int width, count;
@@ -28,6 +28,7 @@ struct EmbeddingTables {
     return restart ? at - begin[i] : at;
   }
   __device__ __forceinline__ bool reads_start(std::int64_t i, std::int64_t at) const {
+    if (own) return false;
     if (at != (begin != nullptr ? begin[i] : 0)) return false;
     return at > 0 || starts == nullptr || starts[i / seq] != 0;
   }
@@ -39,11 +40,12 @@ inline EmbeddingTables tables_of(const EmbeddingArgs& args) {
   t.starts = args.starts.as<const std::uint8_t>();
   t.begin = args.begin.as<const std::int32_t>();
   t.restart = args.restart && args.begin.given();
+  t.own = args.own;
   t.slots = args.tokens.count();
   t.seq = args.tokens.size(1);
   t.first = args.first;
   t.first_at = args.first_at;
-  t.width = static_cast<int>(args.start.size(0));
+  t.width = static_cast<int>(args.width());
   t.count = args.tables;
   t.scale = static_cast<float>(args.scale);
   t.start = args.start.as<float>();

@@ -44,7 +44,8 @@ SoftmaxCrossEntropyArgs LogitsLossArgs::loss() const {
           .gradient = gradient,
           .scale = scale,
           .loss_scale = loss_scale,
-          .weights = weights};
+          .weights = weights,
+          .right = right};
 }
 
 namespace cpu {

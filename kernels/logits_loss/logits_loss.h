@@ -17,6 +17,7 @@ struct LogitsLossArgs {
   double scale = 1;
   const float* loss_scale = nullptr;  // as in SoftmaxCrossEntropyArgs
   Tensor weights = {};                // (rows) f32; absent: 1
+  Tensor right = {};                  // (rows) u8, as in SoftmaxCrossEntropyArgs; may be absent
   Tensor scratch = {};                // the logits, unless they have the gradient's type and its place
 
   void check(Device device) const;

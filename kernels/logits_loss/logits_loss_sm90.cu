@@ -247,8 +247,9 @@ std::int64_t tiles_of(const LogitsLossArgs& args) { return (args.hidden.size(0) 
 
 bool supports_logits_loss(const LogitsLossArgs& args) {
   const Dtype dtype = args.hidden.dtype();
-  if (args.bias.given() || dtype == Dtype::f32 || args.weight.dtype() != dtype || args.weight.size(0) != classes ||
-      args.hidden.size(1) > most_steps * half || args.hidden.size(0) >= panels::most_rows)
+  if (args.bias.given() || args.right.given() || dtype == Dtype::f32 || args.weight.dtype() != dtype ||
+      args.weight.size(0) != classes || args.hidden.size(1) > most_steps * half ||
+      args.hidden.size(0) >= panels::most_rows)
     return false;
   if (!panels::is_mappable(args.hidden) || !panels::is_mappable(args.weight)) return false;
   if (args.gradient.given() && (args.gradient.dtype() != dtype || !panels::is_mappable(args.gradient))) return false;

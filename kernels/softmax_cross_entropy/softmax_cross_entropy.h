@@ -13,6 +13,7 @@ struct SoftmaxCrossEntropyArgs {
   double scale = 1;
   const float* loss_scale = nullptr;  // device memory; if given, the gradient is also multiplied by it
   Tensor weights = {};                // optional, (rows) f32
+  Tensor right = {};                  // optional, (rows) u8, written: 1 where no logit exceeds the target's
 
   void check(Device device) const;
   Cost cost() const { return {WorkKind::loss, bytes_of(logits, gradient), 0}; }

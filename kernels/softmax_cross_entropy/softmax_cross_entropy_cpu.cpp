@@ -14,6 +14,7 @@ void SoftmaxCrossEntropyArgs::check(Device device) const {
   check_ids(targets, logits.size(0), "targets");
   if (weights.given()) check_vector(weights, logits.size(0), Dtype::f32, "weights");
   check_vector(losses, logits.size(0), logits.dtype(), "losses");
+  if (right.given()) check_vector(right, logits.size(0), Dtype::u8, "right");
   if (!gradient.given()) return;
   check_vector(gradient, logits.count(), device == Device::cpu ? logits.dtype() : gradient.dtype(), "gradient");
   check_computes(device, gradient, "gradient");
@@ -36,6 +37,7 @@ void run(const SoftmaxCrossEntropyArgs& args) {
   const Ids targets = ids_of(args.targets);
   const auto* weights = args.weights.as<const float>();
   T* losses = args.losses.as<T>();
+  auto* right = args.right.as<std::uint8_t>();
   const T of_all =
       static_cast<T>(args.scale * (args.loss_scale != nullptr ? static_cast<double>(*args.loss_scale) : 1));
 #pragma omp parallel for schedule(static) if (rows * vocabulary > 16384)
@@ -60,6 +62,7 @@ void run(const SoftmaxCrossEntropyArgs& args) {
       gradient[targets[r]] -= scale;
     }
     losses[r] = weight * (std::log(sum) + (most - target));
+    if (right != nullptr) right[r] = target == most ? 1 : 0;
   }
 }
 

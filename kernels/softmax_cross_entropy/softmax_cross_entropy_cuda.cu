@@ -16,6 +16,7 @@ struct LossRows {
   Ids targets;
   const float* weights;  // null: 1
   float* losses;
+  std::uint8_t* right;  // may be null
   T* gradient;
   std::int64_t rows;
   int vocabulary;
@@ -64,6 +65,7 @@ __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_rows(const L
   sum = warp_sum(sum);
   const float weight = weight_of(p, row);
   if (lane == 0) p.losses[row] = weight * (logf(sum) + (most - at_target));
+  if (lane == 0 && p.right != nullptr) p.right[row] = at_target == most ? 1 : 0;
   if (p.gradient == nullptr) return;
   const float scale = scale_of(p, weight), factor = scale / sum;
 #pragma unroll
@@ -90,6 +92,7 @@ __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_any(const Lo
   sum = warp_sum(sum);
   const float weight = weight_of(p, row);
   if (lane == 0) p.losses[row] = weight * (logf(sum) + (most - logits[target]));
+  if (lane == 0 && p.right != nullptr) p.right[row] = logits[target] == most ? 1 : 0;
   __syncwarp();
   if (p.gradient == nullptr) return;
   const float scale = scale_of(p, weight), factor = scale / sum;
@@ -108,6 +111,7 @@ void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args, const Launch& la
                         ids_of(args.targets),
                         args.weights.as<const float>(),
                         args.losses.as<float>(),
+                        args.right.as<std::uint8_t>(),
                         args.gradient.as<T>(),
                         rows,
                         static_cast<int>(vocabulary),

@@ -23,6 +23,8 @@ void add_plan(CLI::App& app, Session& session);
 void add_train(CLI::App& app, Session& session);
 void add_eval(CLI::App& app, Session& session);
 void add_sample(CLI::App& app, Session& session);
+void add_encode(CLI::App& app, Session& session);
+void add_predict(CLI::App& app, Session& session);
 void add_show(CLI::App& app, Session& session);
 void add_show_batch(CLI::App& show, Session& session);  // called by add_show, as the next
 void add_show_spans(CLI::App& show, Session& session);

@@ -91,6 +91,14 @@ void report(const EvalOptions& o, const LoadedRun& run, const ReplacedFutures::L
                        {"positions", leak.positions},
                        {"mean_leak", leak.mean},
                        {"largest_leak", leak.largest}});
+  if (run.recipe.objective->hides()) {
+    fmt::print(
+        "{}, {} split, step {}{}, context {}: scores of hidden bytes in {} windows change by {:.3g} bits, at most "
+        "{:.3g}, "
+        "with the bytes themselves and with other documents and padding\n",
+        printable(data), o.request.split, run.step, run.weights_text(), context, leak.windows, leak.mean, leak.largest);
+    return;
+  }
   fmt::print(
       "{}, {} split, step {}{}, context {}: scores of {} bytes in each of {} windows change by {:.3g} bits, at most "
       "{:.3g}, with the bytes behind them\n",
@@ -207,8 +215,8 @@ void add_eval(CLI::App& app, Session& session) {
                                          "window scores nothing");
   eval->add_flag("--force", o->replace, "replace the file named with --losses")->needs(losses);
   eval->add_flag("--leak", o->leak,
-                 "how much scores of bytes change with those behind them, over 16 windows or --windows; 0: nothing "
-                 "looks ahead")
+                 "how much scores of bytes change with those behind them, or of hidden bytes with themselves and other "
+                 "documents, over 16 windows or --windows; 0: nothing that should not be is read")
       ->excludes("--losses", "--spread", "--min-context");
   add_device_option(*eval, o->device);
   add_json_option(*eval, o->json);

@@ -59,7 +59,7 @@ PatternCell PatternView::cell(std::int64_t row, const ShownPart& part, std::int6
   PatternCell out;
   const std::int64_t first = part.begin + column * side_, end = std::min(part.end, first + side_);
   for (std::int64_t i = row * side_; i < std::min(queries_, (row + 1) * side_); ++i)
-    for (std::int64_t j = first; j < std::min(end, keys_.before() + i + 1); ++j) {
+    for (std::int64_t j = first; j < std::min(end, keys_.end_of(i)); ++j) {
       const double weight = weight_(i, j);
       ++out.pairs;
       out.seen += weight > 0 ? 1 : 0;
@@ -71,7 +71,7 @@ PatternCell PatternView::cell(std::int64_t row, const ShownPart& part, std::int6
 
 std::vector<std::pair<std::int64_t, std::int64_t>> PatternView::intervals(std::int64_t query) const {
   std::vector<std::pair<std::int64_t, std::int64_t>> out;
-  const std::int64_t end = keys_.before() + query + 1;
+  const std::int64_t end = keys_.end_of(query);
   for (std::int64_t j = 0; j < end; ++j) {
     if (weight_(query, j) == 0) continue;
     const std::int64_t begin = j;

@@ -16,7 +16,7 @@ struct ShownPart {
 };
 
 struct PatternCell {
-  std::int64_t pairs = 0;  // pairs that are not in the future
+  std::int64_t pairs = 0;  // pairs that are not in a future that is never seen
   std::int64_t seen = 0;   // pairs of weight above 0
   double weight = 0;       // the sum
   bool own = false;        // the pair of a query with itself
@@ -34,6 +34,7 @@ class PatternView {
   void fit(std::int64_t columns);
   std::int64_t side() const { return side_; }  // pairs along the side of a cell
   std::int64_t queries() const { return queries_; }
+  bool ahead() const { return keys_.ahead; }
   const std::vector<ShownPart>& parts() const { return parts_; }
   std::int64_t rows() const { return cells(queries_); }
   std::int64_t columns(const ShownPart& part) const { return cells(part.end - part.begin); }

@@ -69,10 +69,12 @@ struct StageCost {
 
 struct Costs {
   std::int64_t parameters = 0;
-  double flops_per_step = 0;        // work of all ranks, at the whole context
-  std::vector<StageCost> stages;    // the one with the whole context last; empty if there are none
-  double attention_density = 0;     // allowed pairs over causal pairs, mean of all layers and heads; 0: no attention
-  std::vector<std::string> states;  // that layers keep in place of keys
+  double flops_per_step = 0;      // work of all ranks, at the whole context
+  std::vector<StageCost> stages;  // the one with the whole context last; empty if there are none
+  double attention_density =
+      0;  // allowed pairs over those of the direction, mean of all layers and heads; 0: no attention
+  bool looks_ahead = false;
+  std::vector<std::string> states;        // that layers keep in place of keys
   std::optional<MemoryFacts> looks_back;  // attention that may read what earlier windows have left
   std::string slow_attention;             // on a GPU: which shape makes attention slow; empty: none
   std::string fp8;                        // with fp8: the parts that do not gain from it; empty: none
@@ -168,6 +170,7 @@ Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) 
   c.parameters = model.parameters().count();
   const SequenceCost cost = model.cost(model.context());
   c.flops_per_step = cost.training_flops * static_cast<double>(recipe.train.global_batch);
+  if (const auto* mixes = capability<MixesPositions>(model)) c.looks_ahead = mixes->mixer(0).key_rows().ahead;
   c.attention_density = cost.dense_pairs > 0 ? cost.allowed_pairs / cost.dense_pairs : 0;
   c.states = states_of(model);
   c.looks_back = memory_facts(model, {compute_type(recipe.train.precision, device), Dtype::f32});
@@ -270,7 +273,7 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   if (c.looks_back)
     for (const auto& [what, value] : as_lines(*c.looks_back)) line(what, value);
   else if (attends)
-    line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
+    line("attention", fmt::format("{:.3g}% of the{} pairs", 100 * c.attention_density, c.looks_ahead ? "" : " causal"));
   for (const std::string& state : c.states) line("states", state);
   if (!c.slow_attention.empty()) line("slow", c.slow_attention);
   if (!c.fp8.empty()) line("fp8", c.fp8);

@@ -129,9 +129,9 @@ void print_text(const ShowOptions& o, const std::string& name, const std::string
   if (!single) some = "+ some of the pairs, ";
   if (!span.of.empty()) some = single ? "+ on the ramp, " : "+ some of the pairs or on the ramp, ";
   fmt::print("{}: layer {}, head {}, {}\n", name, o.layer, o.head, what);
-  fmt::print("one row per {}: # attended to, {}{}. not attended to, blank: the future{}\n",
+  fmt::print("one row per {}: # attended to, {}{}. not attended to{}{}\n",
              single ? "query" : fmt::format("{} queries", view.side()), single ? "@ the query itself, " : "", some,
-             view.parts().size() > 1 ? ", | between the parts" : "");
+             view.ahead() ? "" : ", blank: the future", view.parts().size() > 1 ? ", | between the parts" : "");
   fmt::print("{}", pattern_text(view));
 }
 

@@ -23,6 +23,7 @@ struct TrainOptions {
   bool resume = false, resume_changed = false, json = false;
   std::optional<std::string> from;
   std::string checkpoint = "last", weights = "automatic";
+  std::vector<std::string> fresh, repeated;
   DeviceOption device;
 };
 
@@ -33,7 +34,7 @@ std::optional<BeginFrom> beginning(const TrainOptions& o) {
         "--from and {} are given, but a run that resumes has weights of its own; leave out --from to "
         "continue the run, or {} to start a new one",
         o.resume ? "--resume" : "--resume-changed", o.resume ? "--resume" : "--resume-changed");
-  return BeginFrom{*o.from, parse_checkpoint_choice(o.checkpoint), o.weights};
+  return BeginFrom{*o.from, parse_checkpoint_choice(o.checkpoint), o.weights, o.fresh, o.repeated};
 }
 
 void run_train(const TrainOptions& o, Session& session) {
@@ -85,6 +86,16 @@ void add_train(CLI::App& app, Session& session) {
                    "with --from: last, average, or automatic: the average if that run keeps one")
       ->capture_default_str()
       ->check(CLI::IsMember({"automatic", "last", "average"}))
+      ->needs(from);
+  train
+      ->add_option(
+          "--new", o->fresh,
+          "with --from: a part of the model that starts anew, such as a new head; parts that the recipe's model "
+          "lacks are left out")
+      ->needs(from);
+  train
+      ->add_option("--repeat", o->repeated,
+                   "with --from: a table whose rows are repeated, such as embedding.position.0 for a longer context")
       ->needs(from);
   add_device_option(*train, o->device);
   add_json_option(*train, o->json);

@@ -217,11 +217,6 @@ void check_documents(RecipeChecker& check, const Recipe& r) {
     check.refuse("data.documents",
                  "data.documents is rows, each of which begins anew, but data.order is streams; set data.documents: "
                  "separate, or data.order: windows");
-  if (r.objective->fields().asked > 0)
-    check.refuse("data.documents",
-                 "data.documents is rows, whose padding is not asked, but objective.kind {} asks whole rows; set "
-                 "data.documents: separate",
-                 r.objective->kind());
   const std::int64_t ranks = r.train.parallel.sequence_ranks;
   if (check.none_in({"parallel.sequence_ranks"}) && ranks > 1)
     check.refuse("parallel.sequence_ranks",
@@ -241,6 +236,7 @@ void check_objective(RecipeChecker& check, const Recipe& r) {
     return check.refuse("objective.kind", "objective.kind is {}, but must be {}, which model.kind {} can answer", kind,
                         fmt::join(answered, " or "), r.model->kind());
   }
+  r.objective->check(check);
   const BatchFields asked = r.objective->fields();
   const std::int64_t ranks = r.train.parallel.sequence_ranks;
   if (check.none_in({"parallel.sequence_ranks"}) && ranks > 1 && (asked.targets || asked.weights))

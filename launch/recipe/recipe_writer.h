@@ -14,12 +14,14 @@ namespace longstride {
 class RecipeWriter : public SettingsVisitor {
  public:
   const std::string& text() const { return text_; }
-  const std::vector<std::string>& keys() const { return keys_; }  // dotted, in order; sections left out
+  // Dotted, in order; of sections only those without keys.
+  const std::vector<std::string>& keys() const { return keys_; }
 
   bool reads() const override { return false; }
   void section(const std::string& key, Need, bool given, const std::function<void()>& visit) override {
     const std::string before = text_;
     const std::string outer = prefix_;
+    const std::size_t known = keys_.size();
     prefix_ += key + ".";
     if (flow_) {
       text_.clear();
@@ -34,6 +36,7 @@ class RecipeWriter : public SettingsVisitor {
       --depth_;
     }
     prefix_ = outer;
+    if (keys_.size() == known) keys_.push_back(prefix_ + key);  // a map whose keys are data
     if (!given) text_ = before;
   }
   void list(const std::string& key, std::vector<std::int64_t>& values, Need) override {

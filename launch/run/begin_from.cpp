@@ -1,5 +1,7 @@
 #include "launch/run/begin_from.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -26,24 +28,49 @@ const Parameter* find(const ParameterSet& parameters, const std::string& name) {
   return found == all.end() ? nullptr : &*found;
 }
 
-// Empty if both have the same parameters, but for those that may be new here.
-std::string first_difference(const ParameterSet& there, const ParameterSet& here) {
+// True if the rows of `other`, again and again, are as many as wanted.
+bool repeats(const Parameter& p, const Shape& other) {
+  return p.shape.rank == 2 && other.rank == 2 && p.shape[1] == other[1];
+}
+
+// Empty if both have the same parameters, but for those that may be new or longer here.
+std::string first_difference(const ParameterSet& there, const ParameterSet& here, const BeginFrom& from) {
   for (const Parameter& p : here.all()) {
     const Parameter* const other = find(there, p.name);
-    if (other == nullptr && p.may_be_new) continue;
+    if (from.is_fresh(p.name) || (other == nullptr && p.may_be_new)) continue;
     if (other == nullptr) return fmt::format("{} {} is missing there", p.name, p.shape.text());
+    if (from.is_repeated(p.name) && repeats(p, other->shape)) continue;
     if (!(other->shape == p.shape))
       return fmt::format("{} is {} there and {} in the recipe", p.name, other->shape.text(), p.shape.text());
   }
   for (const Parameter& p : there.all())
-    if (find(here, p.name) == nullptr)
+    if (from.fresh.empty() && find(here, p.name) == nullptr)
       return fmt::format("{} {} is missing in the recipe's model", p.name, p.shape.text());
   return "";
 }
 
+// A component that no parameter belongs to is a mistake.
+void check_components(const BeginFrom& from, const ParameterSet& parameters) {
+  const auto none = [&](const auto& belongs) {
+    return std::none_of(parameters.all().begin(), parameters.all().end(), belongs);
+  };
+  const auto refuse = [&](const char* option, const std::string& name) {
+    std::set<std::string> known;
+    for (const Parameter& p : parameters.all()) known.insert(p.name.substr(0, p.name.find('.')));
+    throw user_error("{} {}: the recipe's model has no parameters of that name; its components are {}", option,
+                     printable(name), fmt::join(known, ", "));
+  };
+  for (const std::string& name : from.fresh)
+    if (none([&](const Parameter& p) { return BeginFrom{.fresh = {name}}.is_fresh(p.name); })) refuse("--new", name);
+  for (const std::string& name : from.repeated)
+    if (none([&](const Parameter& p) { return BeginFrom{.repeated = {name}}.is_repeated(p.name); }))
+      refuse("--repeat", name);
+}
+
 void refuse_other_parameters(const BeginFrom& from, const LoadedRun& loaded, const Recipe& recipe) {
   const auto model = recipe.model->make_model();
-  const std::string difference = first_difference(loaded.model->parameters(), model->parameters());
+  check_components(from, model->parameters());
+  const std::string difference = first_difference(loaded.model->parameters(), model->parameters(), from);
   if (difference.empty()) return;
   std::string set, removed;
   for (const Change& change : changes_of_model(loaded, recipe)) {
@@ -118,6 +145,9 @@ std::vector<std::string> files_of(const BeginFrom& from) {
 }
 
 void refuse_choices(const BeginFrom& from) {
+  if (!from.fresh.empty() || !from.repeated.empty())
+    throw user_error("--from {} is a file of weights, but --new and --repeat are for those of a run; leave them out",
+                     printable(from.run));
   const bool last = from.checkpoint.kind == CheckpointChoice::Kind::last;
   if (last && from.weights == "automatic") return;
   std::error_code none;
@@ -245,12 +275,32 @@ std::string origin_text(const BeginFrom& from, const LoadedRun& loaded) {
   return fmt::format("{}, step {}, {} weights", path, loaded.step, loaded.averaged ? "averaged" : "last");
 }
 
-void hand_over_weights(const LoadedRun* loaded, ParameterSet& parameters, Communicator& comm) {
+bool BeginFrom::is_fresh(const std::string& parameter) const {
+  return std::any_of(fresh.begin(), fresh.end(),
+                     [&](const std::string& name) { return parameter.starts_with(name + "."); });
+}
+
+bool BeginFrom::is_repeated(const std::string& parameter) const {
+  return std::any_of(repeated.begin(), repeated.end(),
+                     [&](const std::string& name) { return parameter == name || parameter == name + ".weight"; });
+}
+
+std::vector<std::string> left_out(const LoadedRun& loaded, const ParameterSet& parameters) {
+  std::vector<std::string> names;
+  for (const Parameter& p : loaded.model->parameters().all())
+    if (find(parameters, p.name) == nullptr) names.push_back(p.name);
+  return names;
+}
+
+void hand_over_weights(const LoadedRun* loaded, const BeginFrom& from, ParameterSet& parameters, Communicator& comm) {
   for (Parameter& p : parameters.all()) {
     const Parameter* const source = loaded != nullptr ? find(loaded->model->parameters(), p.name) : nullptr;
-    if (loaded != nullptr && (source != nullptr || !p.may_be_new)) {
-      LONGSTRIDE_CHECK(source != nullptr && source->shape == p.shape, "weights that do not fit");
-      std::memcpy(p.master.data(), source->master.data(), p.master.bytes());
+    if (loaded != nullptr && !from.is_fresh(p.name) && (source != nullptr || !p.may_be_new)) {
+      LONGSTRIDE_CHECK(source != nullptr, "weights that do not fit");
+      const std::size_t there = source->master.bytes(), here = p.master.bytes();
+      LONGSTRIDE_CHECK(there == here || from.is_repeated(p.name), "{} of another shape", p.name);
+      for (std::size_t at = 0; at < here; at += there)
+        std::memcpy(p.master.as<std::byte>() + at, source->master.data(), std::min(there, here - at));
     }
     comm.broadcast(p.master.data(), static_cast<std::int64_t>(p.master.bytes()), 0);
   }

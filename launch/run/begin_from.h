@@ -11,9 +11,15 @@
 namespace longstride {
 
 struct BeginFrom {
-  std::string run;  // directory of a run, a safetensors file of weights, or a folder that save_pretrained has written
-  CheckpointChoice checkpoint;
+  std::string run = {};  // directory of a run, a safetensors file of weights, or a folder that save_pretrained has written
+  CheckpointChoice checkpoint = {};
   std::string weights = "automatic";  // as load_run() has it
+  std::vector<std::string> fresh =
+      {};  // components, such as a head, that start as in a new run; others may be left out
+  std::vector<std::string> repeated = {};  // tables whose rows are those of the other run, again and again
+
+  bool is_fresh(const std::string& parameter) const;
+  bool is_repeated(const std::string& parameter) const;
 };
 
 // For rank 0. Reads only. UserError if `from` is neither a run nor such a file or folder, holds no whole checkpoint of
@@ -28,6 +34,9 @@ std::string origin_text(const BeginFrom& from, const LoadedRun& loaded);
 std::vector<Change> changes_of_model(const LoadedRun& loaded, const Recipe& recipe);
 
 // Every rank calls it with the (host) masters of its model; `loaded` is rank 0's, and the others get the same bits.
-void hand_over_weights(const LoadedRun* loaded, ParameterSet& parameters, Communicator& comm);
+void hand_over_weights(const LoadedRun* loaded, const BeginFrom& from, ParameterSet& parameters, Communicator& comm);
+
+// Names of parameters of the other run that the recipe's model lacks, and which are left out: with BeginFrom::fresh.
+std::vector<std::string> left_out(const LoadedRun& loaded, const ParameterSet& parameters);
 
 }  // namespace longstride

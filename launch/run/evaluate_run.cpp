@@ -6,6 +6,8 @@
 
 #include "framework/core/errors.h"
 #include "framework/train/evaluate/evaluation_memory.h"
+#include "framework/train/evaluate/hidden_leak.h"
+#include "framework/train/step/precision.h"
 #include "framework/train/step/step_work.h"
 #include "launch/console/counter_line.h"
 #include "launch/console/device_option.h"
@@ -95,6 +97,8 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   const auto dataset = open_run_data(run, request.data, request.split);
   check_same_on_ranks(facts_of(*dataset), *session.comm);
   EvaluationConfig config = config_of(run, changed != nullptr ? *changed : *run.model, request);
+  check_answered(*dataset->split(request.split, data), *run.recipe.objective,
+                 fmt::format("{}: '{}'", dataset->path(), request.split));
   const Sequences sequences =
       choose(dataset->split(request.split, data), changed != nullptr ? *changed : *run.model, config);
   const std::vector<EvaluationWindow> windows = evaluation_windows(*sequences, config);
@@ -119,8 +123,31 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   return evaluate_run(run, request, session, [](const Sequences& named, const auto&, const auto&) { return named; });
 }
 
+// The leak into scores of hidden bytes, by rows that every rank reads for itself.
+ReplacedFutures::Leak measure_leak_of_hidden(const LoadedRun& run, const EvaluateRequest& request,
+                                             std::int64_t windows) {
+  Model& model = *run.model;
+  const Objective& objective = *run.recipe.objective;
+  const DataConfig data = data_in_effect(run, request);
+  check_device_computes(model, request.device);
+  const auto dataset = open_run_data(run, request.data, request.split);
+  const Sequences sequences = dataset->split(request.split, data);
+  if (sequences->sequences() == 0)
+    throw user_error("{}: the split '{}' is empty; choose another with --split", dataset->path(), request.split);
+  EvaluationMemory memory(
+      model, run.masters, run.recipe.train.precision, request.device,
+      [&](const Context& ctx) { return RowReader::bytes(model, objective, ctx, true); },
+      low_precision_residual(run.recipe.train, request.device));
+  Context ctx = memory.context();
+  run.describe(ctx);
+  RowReader reader(model, objective, ctx, true);
+  return leak_of_hidden(reader, objective, *sequences, windows);
+}
+
 ReplacedFutures::Leak measure_leak(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
   constexpr std::int64_t usual_windows = 16;
+  if (run.recipe.objective->hides())
+    return measure_leak_of_hidden(run, request, request.max_windows > 0 ? request.max_windows : usual_windows);
   std::shared_ptr<const ReplacedFutures> futures;
   const EvaluationResult result =
       evaluate_run(run, request, session, [&](const Sequences& named, const Model& model, EvaluationConfig& config) {

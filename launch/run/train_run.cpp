@@ -1,5 +1,6 @@
 #include "launch/run/train_run.h"
 
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <filesystem>
@@ -189,6 +190,9 @@ void announce_origin(const LoadedRun& loaded, const std::string& origin, const R
   spdlog::info("  {:<12}{}", "from", printable(origin));
   for (const Change& change : changes_of_model(loaded, recipe))
     spdlog::info("  {:<12}{}: {} there, {} here", "changed", change.what, change.before, change.now);
+  const auto model = recipe.model->make_model();
+  if (const std::vector<std::string> names = left_out(loaded, model->parameters()); !names.empty())
+    spdlog::info("  {:<12}{}", "left out", fmt::format("{}", fmt::join(names, ", ")));
 }
 
 // The mirror of RUN is DIR/<last name of RUN>, so that one recipe serves several runs.
@@ -261,6 +265,21 @@ KeepSamples keeper_of_samples(const TrainRequest& request, const Dataset& datase
 
 }  // namespace
 
+namespace {
+
+std::shared_ptr<const SequenceSet> open_validation(const Dataset& dataset, const Recipe& recipe) {
+  auto validation = dataset.split("valid", recipe.data);
+  check_answered(*validation, *recipe.objective, fmt::format("{}: 'valid'", recipe.data.path));
+  if (recipe.train.keep_best && validation->sequences() == 0)
+    throw user_error(
+        "{}: 'valid' is empty, but train.keep_best chooses by its loss; prepare it with a larger split, or "
+        "set train.keep_best: false",
+        recipe.data.path);
+  return validation;
+}
+
+}  // namespace
+
 TrainingOutcome train_run(TrainRequest request, Session& session) {
   check_same_on_ranks(facts_of(request), *session.comm);
   check_precision(request.recipe.train.precision, request.device);
@@ -271,12 +290,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   const auto dataset = Dataset::open(recipe.data.path);
   check_same_on_ranks(facts_of(*dataset), *session.comm);
   const auto data = open_rows(*dataset, recipe);
-  const auto validation = dataset->split("valid", recipe.data);
-  if (recipe.train.keep_best && validation->sequences() == 0)
-    throw user_error(
-        "{}: 'valid' is empty, but train.keep_best chooses by its loss; prepare it with a larger split, or "
-        "set train.keep_best: false",
-        recipe.data.path);
+  const auto validation = open_validation(*dataset, recipe);
   divide_batch(recipe.train, session.comm->size());
   gradient_type(recipe.train, request.device);
   check_training_fits(*model, recipe.train, request.device, *session.comm);
@@ -315,7 +329,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   setup.keep_samples = keeper_of_samples(request, *dataset);
   if (request.from)
     setup.first_weights = [&](ParameterSet& parameters) {
-      hand_over_weights(first ? &*first : nullptr, parameters, *session.comm);
+      hand_over_weights(first ? &*first : nullptr, *request.from, parameters, *session.comm);
       first.reset();  // frees the memory before the first step
     };
   const TrainingOutcome outcome = train(setup);

@@ -93,21 +93,27 @@ static void test_patterns(void) {
           TEXT("integration is '%s', but must be one of interleaved, merged, multihead", name + 6));
   REFUSES(pattern.integration = name + 5,
           TEXT("integration is '%.64s...', but must be one of interleaved, merged, multihead", name + 5));
-  REFUSES((pattern.parts = names, pattern.part_count = 1),
-          TEXT("parts has '%.64s...', but must name dense, local, column, fixed_block, fixed_summary or first", name));
+  REFUSES(
+      (pattern.parts = names, pattern.part_count = 1),
+      TEXT("parts has '%.64s...', but must name dense, local, column, fixed_block, fixed_summary, first, block_window, "
+           "dilated or shifted_block",
+           name));
   /* Bytes that a terminal would obey, and a character of two bytes, 64 of which would end in the middle of one. */
   static const char strange[] = "\x1b[31m0123456789012345678901234567890123456789012345678901234567\xc3\xa4\xc3\xa4";
   REFUSES(pattern.integration = strange,
           "integration is '?[31m0123456789012345678901234567890123456789012345678901234567...', but must be one of "
           "interleaved, merged, multihead");
   REFUSES(pattern.parts = wrong,
-          "parts has 'diagonal', but must name dense, local, column, fixed_block, fixed_summary or first");
+          "parts has 'diagonal', but must name dense, local, column, fixed_block, fixed_summary, first, block_window, "
+          "dilated or shifted_block");
   REFUSES((pattern.parts = none, pattern.part_count = 1),
-          "parts has '', but must name dense, local, column, fixed_block, fixed_summary or first");
+          "parts has '', but must name dense, local, column, fixed_block, fixed_summary, first, block_window, "
+          "dilated or shifted_block");
   REFUSES(pattern.parts = NULL, "parts is null, but part_count is 2");
   REFUSES(pattern.part_count = (size_t)-1, "parts has 18446744073709551615 names, but must have at most 4096");
   REFUSES(pattern.part_count = 0,
-          "parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary, first");
+          "parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary, first, "
+          "block_window, dilated, random_blocks, shifted_block");
   REFUSES(pattern.stride = 0, "stride is 0, but fixed_block needs a positive number of positions");
   REFUSES(pattern.stride = -1, "stride is -1, but must be from 0 to 16777216");
   REFUSES(pattern.window = INT64_MAX, "window is 9223372036854775807, but must be from 0 to 16777216");
@@ -118,6 +124,13 @@ static void test_patterns(void) {
           "summary is not set, but fixed_summary needs the number of summary positions in each block");
   REFUSES(pattern.summary = NULL, "summary is null, but summary_count is 1");
   REFUSES(pattern.summary_count = 3, "summary has 3 widths, but must have none, one, or one for each of 2 heads");
+  static const int64_t many[] = {1, 1, 1};
+  static const char* const dilated[] = {"dilated"};
+  REFUSES((pattern.dilation = many, pattern.dilation_count = 3), "dilation has 3 numbers, but must have at most 2");
+  REFUSES(pattern.shift_count = 1, "shifts is null, but shift_count is 1");
+  REFUSES(pattern.block = -1, "block is -1, but must be from 0 to 16777216");
+  REFUSES((pattern.parts = dilated, pattern.part_count = 1, pattern.window = 3),
+          "dilation lists 0 distances, but must be one distance or one for each of 2 heads");
   REFUSES(pattern.distinct_heads = 2, "distinct_heads is 2, but must be 0 or 1");
   REFUSES(pattern.summary_inclusive = -1, "summary_inclusive is -1, but must be 0 or 1");
   REFUSES(pattern.direction = "ahead", "direction is 'ahead', but must be past or both");

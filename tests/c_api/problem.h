@@ -50,6 +50,7 @@ static int allows(const struct longstride_pattern* p, const char* part, int64_t 
   if (strcmp(part, "column") == 0) return (i - j) % l == 0;
   if (strcmp(part, "fixed_block") == 0) return i / l == j / l;
   if (strcmp(part, "first") == 0) return j < p->first;
+  if (strcmp(part, "block_window") == 0) return llabs(i / p->block - j / p->block) <= 1;
   const int64_t c = p->summary[p->summary_count == 1 ? 0 : head], s = p->distinct_heads ? head % (l / c) : 0;
   return (j % l >= l - (s + 1) * c && j % l < l - s * c) || (p->summary_inclusive && j % l == 0);
 }

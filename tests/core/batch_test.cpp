@@ -62,13 +62,13 @@ TEST(Batch, ARowThatBeginsWithADocumentStarts) {
   const std::int64_t ends[] = {0, 3, 8, 8, 20};
   for (std::int64_t offset = 0; offset < 16; ++offset) {
     batch.starts.as<std::uint8_t>()[0] = 0;
-    write_groups(batch, 0, ends, offset, 4);
+    write_groups(batch, 0, {ends, offset}, 4);
     EXPECT_EQ(batch.starts.as<std::uint8_t>()[0], offset == 0 || offset == 3 || offset == 8) << offset;
-    write_groups(batch, 0, {}, offset, 4);
+    write_groups(batch, 0, {{}, offset}, 4);
     EXPECT_EQ(batch.groups.as<std::int32_t>()[3], 0);
   }
   batch.starts.as<std::uint8_t>()[0] = 1;
-  write_groups(batch, 0, ends, 1, 4);
+  write_groups(batch, 0, {ends, 1}, 4);
   EXPECT_EQ(batch.starts.as<std::uint8_t>()[0], 1);
 }
 

@@ -1,4 +1,5 @@
 #include "datasets/dataset.h"
+#include "datasets/objectives/of_rows.h"
 
 #include <algorithm>
 #include <thread>
@@ -245,6 +246,60 @@ TEST(DatasetWriter, LeavesNothingWithoutCommit) {
     EXPECT_TRUE(folder.holds_temporaries());
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+// Numbers of 16 bits, one or several of a sequence, reach the rows of documents; others are refused in a sentence.
+TEST(Labels, AreThoseOfTheSequenceThatARowIsFrom) {
+  const Folder folder;
+  const std::string path = folder.path() + "/x.h5";
+  const auto words = [](const std::vector<std::uint16_t>& values) {
+    Bytes bytes(2 * values.size());
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+  };
+  const auto ends = [](const std::vector<std::int64_t>& values) {
+    Bytes bytes(8 * values.size());
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+  };
+  for (const std::int64_t each : {1, 3}) {
+    std::vector<std::uint16_t> labels;
+    for (std::uint16_t i = 0; i < 2 * each; ++i) labels.push_back(static_cast<std::uint16_t>(i * 300));
+    {
+      Foreign file(path);
+      file.kind("bytes");
+      for (const char* name : split_names) {
+        const std::string split = name;
+        const std::vector<hsize_t> shape = each == 1 ? std::vector<hsize_t>{2} : std::vector<hsize_t>{2, 3};
+        file.array(name, {10});
+        file.array((split + "_boundaries").c_str(), {3}, ends({0, 4, 10}), H5P_DEFAULT, H5T_STD_I64LE);
+        file.array((split + "_labels").c_str(), shape, words(labels), H5P_DEFAULT, H5T_STD_U16LE);
+      }
+    }
+    const auto dataset = Dataset::open(path);
+    EXPECT_EQ(dataset->labels("train").values, labels);
+    EXPECT_EQ(dataset->labels("train").each, each);
+    DataConfig config;
+    config.documents = Documents::rows;
+    const auto rows = dataset->split("train", config);
+    const auto second = rows->labels(1);
+    EXPECT_EQ(std::vector<std::uint16_t>(second.begin(), second.end()),
+              std::vector<std::uint16_t>(labels.end() - each, labels.end()));
+    if (each == 1) {
+      check_answered(*rows, Classes(301), "x");
+      expect_user_error([&] { check_answered(*rows, Classes(300), "x"); },
+                        "x: sequence 1 has class 300, but objective.classes is 300; set it to the number of classes");
+    } else {
+      expect_user_error(
+          [&] { check_answered(*rows, Classes(2000), "x"); },
+          "x: has 3 labels of every sequence, but objective.kind classes reads 1; prepare it with labels, "
+          "and for those of documents set data.documents: rows");
+      expect_user_error([&] { check_answered(*rows, IndependentLabels(3), "x"); }, "x: sequence 0 has label 300, but");
+    }
+    // Documents in a row have no labels of their own.
+    config.documents = Documents::separate;
+    EXPECT_TRUE(dataset->split("train", config)->labels(0).empty());
+  }
 }
 
 }  // namespace

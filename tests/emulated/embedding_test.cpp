@@ -20,6 +20,7 @@ struct EmbeddingShape {
   std::int64_t first = 0;
   std::int64_t document = 0;  // slots of each; 0: rows have none
   bool restart = false;
+  bool own = false;  // slots take their own tokens
 };
 
 class Embedded {
@@ -68,6 +69,8 @@ class Embedded {
       ++args.tables;
     }
     args.scale = 2;
+    args.own = shape_.own;
+    if (shape_.own) args.start = {};
     if (shape_.starts) args.starts = Tensor(starts_.data(), Dtype::u8, {shape_.batch});
     if (shape_.document > 0) args.begin = Tensor(begin_.data(), Dtype::i32, {shape_.batch, shape_.seq});
     args.restart = shape_.restart;
@@ -103,6 +106,8 @@ const std::vector<EmbeddingShape>& shapes() {
       {5, 130, 4, {{1, 33}}, true},                          // rows of a stream
       {1, 800, 8, {{1, 50}, {50, 30}}, false, 77},           // a part of a longer sequence
       {1, 100, 8, {{1, 10}, {10, 10}}},                      // too few slots
+      {3, 231, 20, {{1, 231}}, false, 0, 0, false, true},    // own tokens
+      {3, 231, 20, {{1, 231}}, false, 0, 70, true, true},    // and documents
       {3, 231, 20, {{1, 40}, {40, 6}}, false, 0, 70, true},  // documents, whose positions restart
       {3, 231, 20, {{1, 40}, {40, 6}}, false, 0, 1},         // or continue
       {1, 800, 8, {{1, 50}, {50, 30}}, false, 77, 33, true},

@@ -46,6 +46,7 @@ def train(model, parameters, batches, config):
     steps = []
     for step, tokens in enumerate(batches):
         keep = dropout(model.model, config["seed"], step)
+        model.key = (config["seed"], step * tokens.shape[0])
         loss = model.losses(parameters, tokens, keep).mean()
         gradients = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values()))))
         norm = math.sqrt(sum((g.double() ** 2).sum().item() for g in gradients.values()))

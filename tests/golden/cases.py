@@ -124,6 +124,41 @@ TRAINING = {
 }
 
 
+def encoder(pattern, objective=None, **model):
+    """Both directions; what is asked is drawn with seed 0 and the number of the row."""
+    more = case(pattern, **model)
+    return {**more, "objective": {"kind": "masked", **(objective or {})}, "model": {**more["model"], "kind": "encoder"}}
+
+
+BERT = {"norm": "post", "activation": "gelu", "embedding_norm": True}
+ENCODERS = {
+    "encoder_bert": encoder(attention("interleaved", ["dense"], stride=0), **BERT),
+    "encoder_window_words": encoder(
+        attention("merged", ["local"], stride=0, window=9), {"unit": "word", "share": 0.3}, n=37, **BERT),
+    "encoder_rotary_spans": encoder(
+        attention("multihead", ["local", "column"], window=7), {"unit": "span", "length": 5, "share": 0.25},
+        positions="none", rotary_base=100.0, query_key_norm=True, activation="geglu", tied_output=False),
+    "encoder_fixed": encoder(
+        attention("merged", FIXED, summary=2), {"mask": 0.4, "random": 0.4, "keep": 0.2, "share": 0.5},
+        positions="attention", output_bias=False, embedding_scale=True),
+    "encoder_shorter_than_context": encoder(
+        attention("interleaved", ["dense"], stride=0), {"unit": "group"}, n=21, context=40, activation="relu"),
+}
+
+
+def training_encoder(objective, dropout=0.2, **more):
+    return {**encoder(attention("merged", ["local"], stride=0, window=9), objective, dropout=dropout, **BERT, **more),
+            "train": {"steps": 24, "lr": 3e-3, "warmup": 6, "weight_decay": 0.1, "clip": 1.5, "ema": 0.9, "seed": 7},
+            "taken": 20}
+
+
+TRAINING_ENCODERS = {
+    "training_encoder_words": training_encoder({"unit": "word", "share": 0.3}),
+    "training_encoder_spans": training_encoder(
+        {"unit": "span", "length": 3}, embedding_dropout=0.1, inner_dropout=0.2, output_dropout=0.3),
+}
+
+
 INITIAL = {
     "initial_fixed": {**CASES["fixed_merged"], "seed": 1},
     "initial_image": {**CASES["image_cycle"], "seed": 0x123456789ABCDEF},

@@ -22,7 +22,8 @@ import hashed
 import philox
 import vectors
 from adam import train
-from cases import CASES, INITIAL, TRAINING
+from cases import CASES, ENCODERS, INITIAL, TRAINING, TRAINING_ENCODERS
+from encoder import EncoderReference
 from memory import MemoryReference
 from memory_cases import MEMORY, check_paper_counts
 from reference import Reference
@@ -65,6 +66,8 @@ def tokens_of(case, config):
 
 def reference(config):
     model = config["model"]
+    if model["kind"] == "encoder":
+        return EncoderReference(model, config["data"], config["objective"])
     kind = MemoryReference if "distance" in model else ScanReference if "mixers" in model else Reference
     return kind(config["model"], config["data"])
 
@@ -216,7 +219,7 @@ def main():
     philox.check_known_answers()
     here = pathlib.Path(__file__).parent
     check_paper_counts(MemoryReference)
-    files = {"cases": (golden, {**CASES, **SCANS}), "memory": (golden_memory, MEMORY), "training": (golden_training, TRAINING),
+    files = {"cases": (golden, {**CASES, **SCANS, **ENCODERS}), "memory": (golden_memory, MEMORY), "training": (golden_training, {**TRAINING, **TRAINING_ENCODERS}),
              "initial": (golden_initial, INITIAL)}
     failed = 0
     for file, (make, cases) in files.items():

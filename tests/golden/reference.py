@@ -236,6 +236,8 @@ class Reference:
             logits = logits + p["output.bias"]
         return -torch.log_softmax(logits, -1).gather(-1, targets[..., None])[..., 0]
 
+    key = (0, 0)  # seed, and number of the first row: of what is drawn for rows
+
     def losses(self, p, tokens, keep=None):
         """-log p(x_i | x_<i) in nats of every position, (batch, n). `keep(what, y, layer)` applies dropout."""
         keep = keep or (lambda what, y, layer=0: y)

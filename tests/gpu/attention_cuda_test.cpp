@@ -438,7 +438,7 @@ class SpotCheck {
     return rows_of(stored_result(of_queries.out, stored), stored_result(of_keys.out, stored), rows);
   }
 
-  bool sees(std::int64_t i, std::int64_t j) const { return allowed(p_.pattern, 0, p_.heads, head_, i, j); }
+  bool sees(std::int64_t i, std::int64_t j) const { return allowed(p_.pattern, 0, p_.heads, head_, in_.shape.n, i, j); }
 
   // The head's rows alone.
   AttentionResult rows_of(const AttentionResult& queries, const AttentionResult& keys,

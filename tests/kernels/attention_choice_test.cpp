@@ -124,6 +124,13 @@ TEST(AttentionChoices, FollowBounds) {
       EXPECT_EQ(choose_backward(sizes).sums_bytes + from_keys, bounded.sums_bytes) << "documents are seen alike";
     }
   }
+  PatternConfig neighbours = with_block(pattern_of(merged, {block_window}, 0), 64);
+  neighbours.direction = Direction::both;
+  for (const auto& [pattern, family] :
+       {std::pair{neighbours, intervals}, {shifted_by(2, {8}), intervals}, {shifted_by(2, {7, 1}), general}}) {
+    const auto plan = make_plan(pattern, 0, 8, 65536);
+    EXPECT_EQ(choose_backward({.plan = plan.get(), .key_size = 64, .value_size = 64}).family, family);
+  }
   const auto plan = make_plan(both, 0, 8, 65536);
   EXPECT_EQ(choose_backward({.plan = plan.get(), .key_size = 64, .value_size = 64}).family, intervals);
 }

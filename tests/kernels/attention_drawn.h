@@ -100,6 +100,10 @@ class DrawnAttention {
     return all[static_cast<std::size_t>(from(0, std::ssize(all) - 1))];
   }
 
+  std::int64_t& one_of_places(std::vector<std::int64_t>& all) {
+    return all[static_cast<std::size_t>(from(0, std::ssize(all) - 1))];
+  }
+
   void draw_pattern() {
     using enum PartKind;
     pattern_.direction = one_in(2) ? Direction::both : Direction::past;
@@ -109,6 +113,11 @@ class DrawnAttention {
     pattern_.parts = one_in(2)   ? std::vector<PartKind>{window, rest}
                      : one_in(2) ? std::vector<PartKind>{one_of<PartKind>({window, rest})}
                                  : std::vector<PartKind>{dense};
+    if (one_in(3)) {
+      pattern_.parts = {one_of<PartKind>({block_window, dilated, shifted_block})};
+      pattern_.integration = Integration::merged;
+      if (pattern_.parts[0] == shifted_block) pattern_.direction = Direction::both;
+    }
     if (pattern_.parts[0] == dense && !one_in(3)) block_ = static_cast<std::int32_t>(from(1, 2)) * BlockLists::unit;
     shape_.heads = std::max<std::int64_t>(from(1, 3), std::ssize(pattern_.parts));
     pattern_.stride = from(1, one_in(2) ? 9 : 90);
@@ -117,6 +126,11 @@ class DrawnAttention {
     pattern_.distinct_heads = one_in(2);
     pattern_.summary_inclusive = one_in(2);
     pattern_.first = from(1, 12);
+    pattern_.block = pattern_.stride;
+    pattern_.dilation = {from(1, 5)};
+    pattern_.blocks = from(1, 6);
+    pattern_.shifts.assign(static_cast<std::size_t>(from(1, pattern_.blocks)), 0);
+    for (std::int64_t h = 0; h < shape_.heads; ++h) ++one_of_places(pattern_.shifts);
   }
 
   // Mostly few positions: the definition takes milliseconds for the most.

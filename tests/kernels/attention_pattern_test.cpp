@@ -15,7 +15,8 @@ using enum PartKind;
 std::string row_text(const PatternConfig& p, std::int64_t layer, std::int64_t heads, std::int64_t head, std::int64_t i,
                      std::int64_t n = 0) {
   std::string text;
-  for (std::int64_t j = 0; j < std::max(n, i + 1); ++j) text += allowed(p, layer, heads, head, i, j) ? '#' : '.';
+  n = std::max(n, i + 1);
+  for (std::int64_t j = 0; j < n; ++j) text += allowed(p, layer, heads, head, n, i, j) ? '#' : '.';
   return text;
 }
 
@@ -27,6 +28,9 @@ TEST(AttentionPattern, RowsMatchThePaper) {
   EXPECT_EQ(row_text(pattern_of(interleaved, {local, column}, 4), 2, 1, 0, 10), "......#####");
   EXPECT_EQ(row_text(pattern_of(merged, {local, column}, 4), 0, 1, 0, 10), "..#...#####");
   EXPECT_EQ(row_text(pattern_of(interleaved, {fixed_block}, 4), 0, 1, 0, 10), "........###");
+  EXPECT_EQ(row_text(dilated_by({3}, 3, {dilated}), 0, 1, 0, 10), "....#..#..#");
+  EXPECT_EQ(row_text(dilated_by({3, 1}, 2, {dilated}), 0, 2, 1, 10), ".........##");
+  EXPECT_EQ(row_text(with_block(pattern_of(merged, {block_window}, 0), 3), 0, 1, 0, 7), "...#####");
   PatternConfig fixed = pattern_of(interleaved, {fixed_summary}, 4, {1});
   EXPECT_EQ(row_text(fixed, 0, 1, 0, 10), "...#...#...");
   fixed.summary_inclusive = true;
@@ -50,6 +54,12 @@ TEST(AttentionPattern, RowsOfBothDirectionsMatchTheDefinition) {
   EXPECT_EQ(row(pattern_of(merged, {local}, 4), 1), "####.........");
   EXPECT_EQ(row(pattern_of(merged, {local, column}, 5, {}, 3), 6), ".#...###...#.");
   EXPECT_EQ(row(pattern_of(merged, {fixed_block}, 4), 5), "....####.....");
+  EXPECT_EQ(row(dilated_by({2}, 5, {dilated}), 6), "..#.#.#.#.#..");
+  EXPECT_EQ(row(with_block(pattern_of(merged, {block_window}, 0), 3), 7), "...#########.");
+  EXPECT_EQ(row(with_block(pattern_of(merged, {block_window}, 0), 3), 1), "######.......");
+  EXPECT_EQ(row(shifted_by(3, {1, 1}), 6), ".....#####...");
+  EXPECT_EQ(row(shifted_by(3, {1, 1}), 6, 1), "..........###");
+  EXPECT_EQ(row(shifted_by(3, {1, 1}), 12, 1), "#####........");
   EXPECT_EQ(row(with_options(pattern_of(merged, {fixed_summary}, 4, {1}), true, true), 5, 1), "#.#.#.#.#.#.#");
   EXPECT_EQ(row(with_first(pattern_of(merged, {local, first}, 0, {}, 3), 2), 8), "##.....###...");
 }
@@ -64,7 +74,7 @@ TEST(AttentionPattern, ProblemsNameTheKeyItsValueAndWhatIsAllowed) {
   const auto problem = [](const PatternConfig& p, std::int64_t heads = 4) { return problem_of(p, heads, 2); };
   EXPECT_EQ(problem(pattern_of(interleaved, {}, 4)),
             "attention.parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary, "
-            "first");
+            "first, block_window, dilated, random_blocks, shifted_block");
   EXPECT_EQ(problem(pattern_of(interleaved, {dense, column}, 0)),
             "attention.stride is 0, but column needs a positive number of positions");
   EXPECT_EQ(problem(pattern_of(interleaved, {local}, 0)),
@@ -92,7 +102,7 @@ TEST(AttentionPattern, ProblemsNameTheKeyItsValueAndWhatIsAllowed) {
     EXPECT_EQ(problem(pattern_of(merged, parts, 8, {2})),
               "attention.parts is " + text +
                   ", but merged takes a single part, or one window (local, fixed_block) and one of column, "
-                  "fixed_summary and first");
+                  "fixed_summary and first, or block_window and one of first and random_blocks");
   EXPECT_EQ(problem(pattern_of(merged, {local, first}, 0, {}, 3)),
             "attention.first is 0, but the part first needs a positive number of keys");
   PatternConfig both = pattern_of(merged, {local}, 0, {}, 512);
@@ -107,6 +117,27 @@ TEST(AttentionPattern, ProblemsNameTheKeyItsValueAndWhatIsAllowed) {
   EXPECT_EQ(problem(pattern_of(merged, {dense}, 0)), "");
   EXPECT_EQ(problem_of(pattern_of(merged, {dense}, 0), 0, 1), "heads is 0, but must be at least 1");
   EXPECT_EQ(problem_of(pattern_of(merged, {dense}, 0), 1, 0), "layers is 0, but must be at least 1");
+}
+
+TEST(AttentionPattern, ProblemsOfBlocksAndDilatedWindows) {
+  const auto problem = [](const PatternConfig& p) { return problem_of(p, 4, 2); };
+  EXPECT_EQ(problem(pattern_of(merged, {block_window}, 0)),
+            "attention.block is 0, but the part block_window needs a positive number of positions");
+  EXPECT_EQ(problem(dilated_by({2}, 0, {dilated})),
+            "attention.window is 0, but the part dilated needs a positive number of keys");
+  EXPECT_EQ(problem(dilated_by({2, 2}, 3, {dilated})),
+            "attention.dilation lists 2 distances, but must be one distance or one for each of 4 heads");
+  EXPECT_EQ(problem(dilated_by({0}, 3, {dilated})), "attention.dilation is 0, but must be at least 1");
+  EXPECT_EQ(problem(shifted_by(2, {2, 2})), "");
+  EXPECT_EQ(problem(shifted_by(0, {4})),
+            "attention.blocks is 0, but the part shifted_block needs a number of blocks from 1 to 4096");
+  EXPECT_EQ(problem(shifted_by(2, {2, 1, 1})), "attention.shifts has shift 2, but must be below blocks, 2");
+  EXPECT_EQ(problem(shifted_by(2, {2, 1})), "attention.shifts adds up to 3 heads, but there are 4");
+  EXPECT_EQ(problem(shifted_by(2, {5, -1})), "attention.shifts has 5 heads, but must have from 0 to 4");
+  PatternConfig past = shifted_by(2, {2, 2});
+  past.direction = Direction::past;
+  EXPECT_EQ(problem(past),
+            "attention.parts has shifted_block, whose blocks lie ahead, but direction is past; use fixed_block");
 }
 
 }  // namespace

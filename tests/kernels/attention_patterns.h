@@ -35,6 +35,27 @@ inline PatternConfig with_first(PatternConfig p, std::int64_t keys) {
   return p;
 }
 
+inline PatternConfig dilated_by(std::vector<std::int64_t> distances, std::int64_t window,
+                                const std::vector<PartKind>& parts) {
+  PatternConfig p = pattern_of(parts.size() > 1 ? Integration::multihead : Integration::merged, parts, 0, {}, window);
+  p.dilation = std::move(distances);
+  return p;
+}
+
+inline PatternConfig with_block(PatternConfig p, std::int64_t positions) {
+  p.block = positions;
+  return p;
+}
+
+// In both directions only.
+inline PatternConfig shifted_by(std::int64_t blocks, std::vector<std::int64_t> heads_of_shifts) {
+  PatternConfig p = pattern_of(Integration::merged, {PartKind::shifted_block}, 0);
+  p.blocks = blocks;
+  p.shifts = std::move(heads_of_shifts);
+  p.direction = Direction::both;
+  return p;
+}
+
 inline std::vector<NamedPattern> all_patterns() {
   using enum Integration;
   using enum PartKind;
@@ -47,6 +68,12 @@ inline std::vector<NamedPattern> all_patterns() {
       {"window and many first keys", with_first(pattern_of(merged, {local, first}, 0, {}, 3), 70), 1},
       {"block and first keys", with_first(pattern_of(merged, {fixed_block, first}, 16), 20), 1},
       {"a head of first keys", with_first(pattern_of(multihead, {local, first}, 7), 5), 2},
+      {"dilated", dilated_by({1, 2, 5}, 4, {dilated}), 3},
+      {"dilated far", dilated_by({1000}, 3, {dilated}), 1},
+      {"dilated heads", dilated_by({3}, 9, {local, dilated}), 2},
+      {"block window", with_block(pattern_of(merged, {block_window}, 0), 4), 1},
+      {"block window and first keys", with_first(with_block(pattern_of(merged, {first, block_window}, 0), 7), 9), 1},
+      {"wide block window", with_block(pattern_of(interleaved, {block_window}, 0), 64), 2},
   };
   for (std::int64_t l : {1, 2, 7, 16, 100}) {
     const std::string name = ", stride " + std::to_string(l);
@@ -84,6 +111,9 @@ inline std::vector<NamedPattern> patterns_of_both_directions() {
     p.pattern.direction = Direction::both;
     p.pattern.window = window_of(p.pattern) / 2 * 2 + 1;
   }
+  all.push_back({"shifted blocks", shifted_by(2, {2, 1}), 3});
+  all.push_back({"many shifted blocks", shifted_by(5, {1, 0, 1, 0, 1}), 3});
+  all.push_back({"a block", shifted_by(1, {1}), 1});
   return all;
 }
 

@@ -32,7 +32,7 @@ TEST(AttentionLong, StridedOver65536PositionsInLinearMemory) {
     std::vector<std::int64_t> keys;
     double sum = 0, delta = 0, o[16] = {}, dq[16] = {};
     for (std::int64_t j = 0; j <= i; ++j) {
-      if (!allowed(p, 0, s.heads, h, i, j)) continue;
+      if (!allowed(p, 0, s.heads, h, s.n, i, j)) continue;
       double dot = 0;
       for (int d = 0; d < 16; ++d) dot += static_cast<double>(at(x.q, i, h)[d]) * at(x.k, j, h)[d];
       keys.push_back(j);
@@ -57,7 +57,7 @@ TEST(AttentionLong, StridedOver65536PositionsInLinearMemory) {
   for (std::int64_t j : {std::int64_t{0}, std::int64_t{30000}, s.n - 1}) {
     double dv[16] = {};
     for (std::int64_t i = j; i < s.n; ++i) {
-      if (!allowed(p, 0, s.heads, 0, i, j)) continue;
+      if (!allowed(p, 0, s.heads, 0, s.n, i, j)) continue;
       double dot = 0;
       for (int d = 0; d < 16; ++d) dot += static_cast<double>(at(x.q, i, 0)[d]) * at(x.k, j, 0)[d];
       const double probability = std::exp(s.scale() * dot - static_cast<double>(x.lse[static_cast<std::size_t>(i)]));

@@ -26,7 +26,7 @@ struct IntervalCase {
 // Bounds that never decrease; `empty`: of every so many queries one sees nothing.
 IntervalCase drawn(std::int32_t n, std::int32_t width, std::int32_t empty, unsigned seed) {
   std::minstd_rand random(seed);
-  IntervalCase c{"drawn " + std::to_string(seed), {n, n, n}, {}, {}};
+  IntervalCase c{"drawn " + std::to_string(seed), {{n, 0}, {-n, 0}, n}, {}, {}};
   for (std::int32_t i = 0; i < n; ++i) {
     c.begin.push_back(static_cast<std::int32_t>(random() % static_cast<unsigned>(n)));
     c.end.push_back(static_cast<std::int32_t>(random() % static_cast<unsigned>(width)));
@@ -43,11 +43,20 @@ IntervalCase drawn(std::int32_t n, std::int32_t width, std::int32_t empty, unsig
 std::vector<IntervalCase> cases() {
   std::vector<IntervalCase> all;
   for (const std::int32_t n : {1, 64, 65, 129, 500, 1601})
-    for (const std::int32_t w : {0, 5, 64, 300, 2000}) all.push_back({"window", {w, w, n}, {}, {}});
+    for (const std::int32_t w : {0, 5, 64, 300, 2000}) all.push_back({"window", {{w, 0}, {-w, 0}, n}, {}, {}});
+  for (const std::int32_t n : {1, 65, 500, 1601})
+    for (const std::int32_t b : {1, 64, 100, 300, 2000}) {
+      all.push_back({"own blocks", {{0, b}, {1 - b, b}, n}, {}, {}});
+      all.push_back({"blocks and neighbours", {{b, b}, {1 - 2 * b, b}, n}, {}, {}});
+      all.push_back({"the blocks ahead", {{-b, b}, {1 - 2 * b, b}, n}, {}, {}});
+      all.push_back({"blocks up to a window", {{7, 0}, {1 - b, b}, n}, {}, {}});
+    }
   for (unsigned seed = 1; seed < 40; ++seed)
     all.push_back(drawn(static_cast<std::int32_t>(37 * seed), seed % 3 == 0 ? 5 : 400, seed % 4 == 0 ? 3 : 0, seed));
-  IntervalCase nothing{"nothing", {700, 0, 700}, std::vector<std::int32_t>(700, 0), std::vector<std::int32_t>(700, 0)},
-      late{"late", {700, 700, 700}, std::vector<std::int32_t>(700, 650), std::vector<std::int32_t>(700, 660)};
+  IntervalCase nothing{
+      "nothing", {{700, 0}, {0, 0}, 700}, std::vector<std::int32_t>(700, 0), std::vector<std::int32_t>(700, 0)},
+      late{
+          "late", {{700, 0}, {-700, 0}, 700}, std::vector<std::int32_t>(700, 650), std::vector<std::int32_t>(700, 660)};
   all.push_back(nothing);
   all.push_back(late);
   return all;
@@ -68,6 +77,20 @@ struct Made {
     order = {first.data(), last.data(), tiles, (c.seen.n + key_rows - 1) / key_rows};
   }
 };
+
+TEST(QueryIntervals, AreTheSameFromBothSides) {
+  for (const IntervalCase& c : cases()) {
+    if (c.bounds().given()) continue;
+    for (std::int32_t j = 0; j < c.seen.n; ++j) {
+      const std::int32_t first = c.seen.first_query(j, {}), beyond = c.seen.beyond_query(j, {});
+      for (std::int32_t i = 0; i < c.seen.n; ++i) {
+        const bool seen = c.seen.low.of(i) <= j && j <= c.seen.high.of(i);
+        ASSERT_EQ(seen, c.seen.begin(i, {}) <= j && j < c.seen.end(i, {})) << c.name << ", " << i << ", " << j;
+        ASSERT_EQ(seen, first <= i && i < beyond) << c.name << ", " << i << ", " << j;
+      }
+    }
+  }
+}
 
 TEST(IntervalOrders, GiveEveryPairToATask) {
   for (const IntervalCase& c : cases())

@@ -93,7 +93,7 @@ TEST_F(JoinedOrders, GiveEveryPairToOneTaskAndEveryKeyOneWriter) {
       for (std::int64_t query = 0; query < n; ++query)
         for (std::int64_t key = 0; key < n; ++key)
           ASSERT_EQ(times[static_cast<std::size_t>(query * n + key)],
-                    allowed(pattern, 0, heads, head, query, key) ? 1 : 0)
+                    allowed(pattern, 0, heads, head, n, query, key) ? 1 : 0)
               << text << ", head " << head << ", query " << query << ", key " << key;
     }
   });

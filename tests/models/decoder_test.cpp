@@ -71,7 +71,7 @@ TEST(Decoder, CostCountsEveryWeightAndEveryAllowedPair) {
       for (std::int64_t head = 0; head < config.heads; ++head)
         for (std::int64_t i = 0; i < n; ++i)
           for (std::int64_t j = 0; j < n; ++j)
-            pairs += kernels::allowed(config.attention, layer, config.heads, head, i, j) ? 1 : 0;
+            pairs += kernels::allowed(config.attention, layer, config.heads, head, n, i, j) ? 1 : 0;
     const SequenceCost cost = model.cost(n);
     EXPECT_EQ(cost.allowed_pairs, pairs) << name;
     EXPECT_EQ(cost.dense_pairs, static_cast<double>(config.layers * config.heads * n * (n + 1) / 2)) << name;

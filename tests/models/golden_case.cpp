@@ -8,10 +8,13 @@
 #include <set>
 #include <stdexcept>
 
+#include "datasets/objectives/masked_bytes.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/safetensors.h"
 #include "framework/mixers/attention/config.h"
 #include "framework/mixers/scan/config.h"
+#include "framework/models/decoder/config.h"
+#include "framework/models/encoder/config.h"
 
 namespace longstride::golden {
 namespace {
@@ -161,8 +164,8 @@ std::vector<MixerEntry> mixers_of(const json& entries) {
   return out;
 }
 
-DecoderConfig config_of(const json& model, const json& data) {
-  DecoderConfig config;
+void fill(StackConfig& config, const json& model, const json& data) {
+  const bool encoder = model.at("kind") == "encoder";
   config.context = data.at("context");
   config.geometry = {data.value("rows", 0), data.value("columns", 0), data.value("channels", 0)};
   config.layers = model.at("layers");
@@ -174,9 +177,11 @@ DecoderConfig config_of(const json& model, const json& data) {
   config.embedding_dropout = model.value("embedding_dropout", 0.0);
   config.inner_dropout = model.value("inner_dropout", 0.0);
   config.output_dropout = model.value("output_dropout", 0.0);
-  config.positions =
-      named<Positions>({{"attention", Positions::attention}, {"data", Positions::data}, {"none", Positions::none}},
-                       model.value("positions", "attention"));
+  config.positions = named<Positions>({{"attention", Positions::attention},
+                                       {"data", Positions::data},
+                                       {"learned", Positions::learned},
+                                       {"none", Positions::none}},
+                                      model.value("positions", encoder ? "learned" : "attention"));
   config.rotary_base = model.value("rotary_base", 0.0);
   config.query_key_norm = model.value("query_key_norm", false);
   config.init = named<InitReading>({{"variance", InitReading::variance}, {"deviation", InitReading::deviation}},
@@ -192,14 +197,43 @@ DecoderConfig config_of(const json& model, const json& data) {
                                         model.value("activation", "sigmoid_gelu"));
   config.attention_bias = model.value("attention_bias", true);
   config.feed_forward_bias = model.value("feed_forward_bias", true);
-  config.tied_output = model.value("tied_output", false);
-  config.output_bias = model.value("output_bias", false);
+  config.tied_output = model.value("tied_output", encoder);
+  config.output_bias = model.value("output_bias", encoder);
   config.embedding_scale = model.value("embedding_scale", false);
   config.attention_given = model.contains("attention");
   if (config.attention_given) config.attention = pattern_of(model.at("attention"));
+  config.attention.direction = config.direction;
   if (model.contains("mixers")) config.mixers = mixers_of(model.at("mixers"));
-  if (model.contains("distance")) config.distance = distance_of(model.at("distance"));
-  if (model.contains("memory")) config.memory = memory_of(model.at("memory"));
+}
+
+Masked masked_of(const json& objective) {
+  const MaskedUnit unit = named<MaskedUnit>({{"byte", MaskedUnit::byte},
+                                             {"word", MaskedUnit::word},
+                                             {"span", MaskedUnit::span},
+                                             {"group", MaskedUnit::group}},
+                                            objective.value("unit", "byte"));
+  const Masked usual;
+  return Masked({.unit = unit,
+                 .share = objective.value("share", usual.settings().share),
+                 .mask = objective.value("mask", usual.settings().mask),
+                 .random = objective.value("random", usual.settings().random),
+                 .keep = objective.value("keep", usual.settings().keep),
+                 .length = objective.value("length", usual.settings().length)});
+}
+
+std::shared_ptr<const StackConfig> config_of(const json& settings) {
+  const json &model = settings.at("model"), &data = settings.at("data");
+  if (model.at("kind") == "encoder") {
+    auto config = std::make_shared<EncoderConfig>();
+    fill(*config, model, data);
+    config->embedding_norm = model.value("embedding_norm", false);
+    config->objective = std::make_shared<Masked>(masked_of(settings.at("objective")));
+    return config;
+  }
+  auto config = std::make_shared<DecoderConfig>();
+  fill(*config, model, data);
+  if (model.contains("distance")) config->distance = distance_of(model.at("distance"));
+  if (model.contains("memory")) config->memory = memory_of(model.at("memory"));
   return config;
 }
 
@@ -257,7 +291,7 @@ struct Source {
     made.name = name;
     made.batch = settings.at("batch");
     made.positions = settings.at("positions");
-    made.config = config_of(settings.at("model"), settings.at("data"));
+    made.config = config_of(settings);
     made.parameters = parameters(kind);
     return made;
   }

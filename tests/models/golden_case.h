@@ -5,10 +5,11 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "framework/models/decoder/config.h"
+#include "framework/models/stack_config.h"
 #include "framework/optim/optimizer.h"
 
 namespace longstride::golden {
@@ -29,7 +30,7 @@ struct GoldenParameter {
 struct GoldenCase {
   std::string name;
   std::int64_t batch = 0, positions = 0;
-  DecoderConfig config;
+  std::shared_ptr<const StackConfig> config;
   double loss = 0;                          // mean, nats
   std::vector<double> losses;               // (batch, positions)
   std::vector<GoldenParameter> parameters;  // with expected gradients of the mean loss

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "datasets/objectives/kinds.h"
 #include "framework/models/model.h"
 #include "tests/models/golden_case.h"
 
@@ -33,7 +34,7 @@ class GoldenModel {
  public:
   static constexpr Dtype dtype = kernels::DtypeOf<T>::value;
 
-  explicit GoldenModel(const GoldenCase& golden) : golden_(golden), model_(golden.config.make_model()) {
+  explicit GoldenModel(const GoldenCase& golden) : golden_(golden), model_(golden.config->make_model()) {
     master_.resize(size());
     gradient_.resize(size());
     model_->parameters().bind(masters(), gradients());
@@ -56,15 +57,16 @@ class GoldenModel {
     throw std::invalid_argument("the model has no parameter " + name);
   }
 
+  // `tokens` are the bytes of rows, written as the objective asks.
   std::vector<T> losses(std::vector<std::uint8_t> tokens, const Context& settings = {}) {
     return run(settings, std::move(tokens),
-               [&](Context& ctx, const Tensor& in, const Tensor& out) { model_->losses(ctx, {in}, out); });
+               [&](Context& ctx, const Batch& in, const Tensor& out) { model_->losses(ctx, in, out); });
   }
 
   // Adds the gradient of scale * (sum of losses). `settings` may have a step, a seed and a first row.
   std::vector<T> losses_and_gradients(std::vector<std::uint8_t> tokens, double scale, const Context& settings = {}) {
-    return run(settings, std::move(tokens), [&](Context& ctx, const Tensor& in, const Tensor& out) {
-      model_->loss_and_gradients(ctx, {in}, scale, out);
+    return run(settings, std::move(tokens), [&](Context& ctx, const Batch& in, const Tensor& out) {
+      model_->loss_and_gradients(ctx, in, scale, out);
     });
   }
 
@@ -79,13 +81,19 @@ class GoldenModel {
   template <class F>
   std::vector<T> run(Context ctx, std::vector<std::uint8_t> tokens, F&& f) {
     const auto rows = static_cast<std::int64_t>(tokens.size()) / golden_.positions;
-    const Shape shape{rows, golden_.positions};
+    const BatchLayout layout(model_->fields(), rows, golden_.positions);
+    std::vector<std::byte> block(layout.bytes());
+    const Batch batch = layout.at(block.data());
+    const std::int64_t first = (ctx.step != nullptr ? *ctx.step * golden_.batch : 0) + ctx.first_row;
+    const Objective& objective = golden_.config->objective ? *golden_.config->objective : default_objective();
+    for (std::int64_t r = 0; r < rows; ++r)
+      objective.write(batch, r, {tokens.data() + r * golden_.positions}, {ctx.seed, first + r});
     std::vector<T> out(tokens.size());
     ctx.compute = ctx.exact = dtype;
-    const auto tensor = [&](auto& values, Dtype type, const Context& c) {
-      return Tensor(c.planning() ? nullptr : values.data(), type, shape);
-    };
-    with_arena(ctx, [&](Context& c) { f(c, tensor(tokens, Dtype::u8, c), tensor(out, dtype, c)); });
+    with_arena(ctx, [&](Context& c) {
+      f(c, layout.at(c.planning() ? nullptr : block.data()),
+        Tensor(c.planning() ? nullptr : out.data(), dtype, {rows, golden_.positions}));
+    });
     return out;
   }
 

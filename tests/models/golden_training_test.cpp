@@ -102,7 +102,7 @@ void expect_training(const std::string& name, std::int64_t micro_batch, Toleranc
 
 TEST(GoldenModel, ScoresWithoutDropoutDuringTrainingToo) {
   const GoldenTraining golden = load_training("training_dropout");
-  ASSERT_GT(golden.start.config.dropout, 0.0);
+  ASSERT_GT(golden.start.config->dropout, 0.0);
   GoldenModel<float> model(golden.start);
   const std::int64_t step = 3;
   Context training;

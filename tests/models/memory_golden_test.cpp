@@ -126,7 +126,8 @@ void expect_streams(const std::string& name, std::int64_t micro, double toleranc
     std::fill_n(model.gradients().template as<T>(), model.size(), T(0));
     expect_losses(segment.losses, evaluation.losses(s), tolerance);
     expect_losses(segment.losses, training.losses_and_gradients(s, micro > 0 ? micro : golden.start.batch), tolerance);
-    expect_auxiliary(segment.auxiliary, training.auxiliary(), golden.start.config, tolerance);
+    expect_auxiliary(segment.auxiliary, training.auxiliary(), dynamic_cast<const DecoderConfig&>(*golden.start.config),
+                     tolerance);
     for (const GoldenParameter& parameter : segment.parameters)
       expect_tensor(parameter, model.find(parameter.name).gradient.template as<T>(), 1.0, tolerance);
   }

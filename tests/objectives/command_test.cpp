@@ -210,9 +210,10 @@ TEST_F(Objectives, MistakesAreRefusedInASentence) {
     for (std::string& setting : settings) arguments.insert(arguments.end(), {"--set", std::move(setting)});
     expect_refused(arguments, sentence);
   };
-  refuse(
-      "r.yaml", {"objective.kind=halfs"},
-      "--set objective.kind=halfs: objective.kind is halfs, but must be next_byte or halves; did you mean 'halves'?");
+  refuse("r.yaml", {"objective.kind=halfs"},
+         "--set objective.kind=halfs: objective.kind is halfs, but must be next_byte or masked or classes or labels or "
+         "halves; did you mean "
+         "'halves'?");
   refuse("r.yaml", {"objective.share=0.1"},
          "--set objective.share=0.1: unknown key 'share' in objective; choose from kind, noise");
   refuse("decoder.yaml", {"objective={kind: next_byte, noise: 0.1}"},

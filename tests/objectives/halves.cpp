@@ -25,9 +25,9 @@ void Halves::write(const Batch& batch, std::int64_t row, const RowBytes& of, con
 }
 
 // The right one of two classes has a loss below that of guessing.
-void Halves::add(double loss, double weight, double* sums) const {
-  sums[0] += loss;
-  sums[1] += loss < weight * guess() ? weight : 0;
+void Halves::add(const Answered& one, double* sums) const {
+  sums[0] += one.loss;
+  sums[1] += one.loss < one.weight * guess() ? one.weight : 0;
 }
 
 std::vector<Figure> Halves::figures(const Scored& scored) const {

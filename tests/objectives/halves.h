@@ -17,7 +17,7 @@ class Halves final : public Objective {
   BatchFields fields() const override { return {.targets = true, .weights = true, .starts = true, .asked = 1}; }
   void write(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const override;
   std::size_t sums() const override { return 2; }
-  void add(double loss, double weight, double* sums) const override;
+  void add(const Answered& one, double* sums) const override;
   std::vector<Figure> figures(const Scored& scored) const override;
   double guess() const override;
 

@@ -271,7 +271,7 @@ class AttentionLabelsTest : public OpTest {
       std::vector<kernels::NaivePair<A>> pairs;
       const std::int64_t of_set = c.grouped ? c.labels / 2 : c.labels;
       for (std::int64_t j = c.n, after = 0; j-- > 0;) {
-        if (!kernels::allowed(c.pattern, 0, c.heads, h, i, j)) continue;
+        if (!kernels::allowed(c.pattern, 0, c.heads, h, std::max(c.n, c.queries), i, j)) continue;
         if (c.document > 0 && i / c.document != j / c.document) continue;
         std::int64_t label = std::clamp<std::int64_t>(j - i, -c.clip, c.clip) + c.clip;
         if (c.from_end) label = std::min(after++, of_set - 1);

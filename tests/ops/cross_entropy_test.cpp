@@ -109,6 +109,27 @@ TEST_P(CrossEntropyTest, WeightsMultiplyLossesAndGradients) {
   }
 }
 
+// A target that shares the largest logit is right.
+TEST_P(CrossEntropyTest, TellsWhichTargetsHaveTheLargestLogit) {
+  for (const std::int64_t vocabulary : {1, 17, 128, 256, 260, 1024}) {
+    constexpr std::int64_t rows = 203;
+    Operand logits = normals({rows, vocabulary}, exact(), 1, 1), losses = result({rows}, exact());
+    Operand right = result({rows}, Dtype::u8);
+    std::vector<double> targets, expected;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto row = logits.values().begin() + r * vocabulary;
+      const std::int64_t best = std::max_element(row, row + vocabulary) - row, target = r % 2 ? best : r % vocabulary;
+      targets.push_back(static_cast<double>(target));
+      expected.push_back(row[target] == row[best] ? 1 : 0);
+    }
+    const Operand asked = with_values({rows}, kernels::id_type(vocabulary), targets);
+    SoftmaxCrossEntropyArgs args{logits, asked, losses};
+    args.right = right;
+    run(args, {&losses, &right});
+    EXPECT_EQ(right.found(), expected) << vocabulary;
+  }
+}
+
 struct Sizes {
   std::int64_t rows, width, vocabulary;
 };

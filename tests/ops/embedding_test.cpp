@@ -225,6 +225,39 @@ TEST_P(EmbeddingTest, DocumentsBeginLikeRows) {
     }
 }
 
+// Without a start vector, wherever rows, runs of them and documents begin.
+TEST_P(EmbeddingTest, EveryPositionMayReadItsOwnToken) {
+  for (const Case& c : {small, Case{3, 700, 130, 260, {{1, 700}}}, many})
+    for (const auto& [first, documents] : {std::pair{0, false}, {5, false}, {0, true}}) {
+      const Tables t = tables(c, 1);
+      Tables g = tables(c, 1);
+      std::vector<double> begins;
+      for (std::int64_t i = 0; i < c.batch * c.seq; ++i) begins.push_back(static_cast<double>(i % c.seq / 9 * 9));
+      const Operand begin = with_values({c.batch, c.seq}, Dtype::i32, begins);
+      const Operand text = tokens({c.batch, c.seq}, c.vocabulary), dy = normals({c.batch, c.seq, c.width}, 20);
+      Operand y = result({c.batch, c.seq, c.width});
+      EmbeddingArgs forward = args(t, text, y, first), backward = args(g, text, dy, first);
+      for (EmbeddingArgs* of : {&forward, &backward}) {
+        of->own = true;
+        of->start = {};
+        if (documents) of->begin = begin, of->restart = true;
+      }
+      const auto start_before = g.all[0].raw();
+      run(forward, {&y});
+      ops::run(ctx, EmbeddingBackwardArgs{backward});
+      EXPECT_EQ(g.all[0].raw(), start_before);
+      const auto over_rows = [&, from = first, counts = documents](auto&& f) {
+        for (std::int64_t i = 0; i < c.batch * c.seq; ++i) {
+          const std::int64_t position = from + i % c.seq - (counts ? static_cast<std::int64_t>(begin.at(i)) : 0);
+          f(1, static_cast<std::int64_t>(text.at(i)), i);
+          for (std::size_t k = 0; k < c.tables.size(); ++k)
+            f(static_cast<int>(k) + 2, position / c.tables[k].first % c.tables[k].second, i);
+        }
+      };
+      expect_sums(c.width, t, g, y, dy, over_rows);
+    }
+}
+
 // A single token, and tokens in runs: the slots of a token always have the same order and the same pieces.
 TEST_P(EmbeddingTest, GradientsHaveTheSameBitsEachTime) {
   for (const std::int64_t below : {1, 3, 256, 500}) {

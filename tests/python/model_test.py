@@ -236,7 +236,8 @@ class Refusals(unittest.TestCase):
         for changes, message in [
             ({"tied": True}, 'model has a key "tied" that this version of the longstride package does not know'),
             ({"attention": {"dilation": 2}}, 'model.attention has a key "dilation"'),
-            ({"kind": "encoder"}, "'kind' is \"encoder\", but must be one of decoder, sparse_transformer"),
+            ({"kind": "hierarchy"}, "'kind' is \"hierarchy\", but must be one of decoder, sparse_transformer, encoder"),
+            ({"embedding_norm": True}, "'embedding_norm' is true, but must be false for a decoder"),
             ({"heads": 3}, "'heads' is 3, but must be a divisor of the width 8"),
             ({"layers": True}, "'layers' is true, but must be a whole number"),
             ({"layers": 1 << 13}, "'layers' is 8192, but must be a whole number from 1 to 4096"),

@@ -25,7 +25,12 @@ class Keys(unittest.TestCase):
                  "init_deviations": made["init_deviations"]}
         inner = {f"{section}.{key}" for section, keys in found.items() for key in keys if key != "span"}
         inner |= {f"distance.span.{key}" for key in made["distance"]["span"]}
-        self.assertEqual({key for key in self.keys if "." in key}, inner)
+        refused = {"global.first", "global.last", "global.projections"}
+        self.assertEqual({key for key in self.keys if "." in key}, inner | refused)
+        with self.assertRaisesRegex(settings.UserError, 'model has a key "global" that this version'):
+            settings.Settings({"kind": "encoder", "context": 8, "layers": 1, "width": 4, "heads": 1,
+                               "attention": {"integration": "merged", "parts": ["local"], "window": 3},
+                               "global": {"first": 1}})
         self.assertNotIn("torch", sys.modules)
 
     def test_deviations_of_tables_that_a_model_lacks_are_refused_in_a_sentence(self):

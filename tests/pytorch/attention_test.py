@@ -266,7 +266,8 @@ class Mistakes(unittest.TestCase):
         self.assertIn(sentence, str(caught.exception))
 
     def test_patterns(self):
-        self.refuses("parts has 'diagonal', but must name dense, local, column, fixed_block, fixed_summary or first",
+        self.refuses("parts has 'diagonal', but must name dense, local, column, fixed_block, fixed_summary, first, "
+                     "block_window, dilated or shifted_block",
                      pattern=P(parts=["diagonal"]))
         self.refuses("integration is 'both', but must be one of interleaved, merged, multihead",
                      pattern=P(integration="both"))

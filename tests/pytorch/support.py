@@ -74,6 +74,13 @@ def patterns(heads):
             ("block and first, " + direction,
              dict(parts=["fixed_block", "first"], integration="merged", stride=16, **first)),
         ]
+        found += [
+            ("block window, " + direction, dict(parts=["block_window"], block=20, direction=direction)),
+            ("block window and first, " + direction,
+             dict(parts=["block_window", "first"], integration="merged", block=20, **first)),
+            ("dilated, " + direction, dict(parts=["dilated"], dilation=[1, 3, 2, 5], window=7, direction=direction)),
+        ]
+    found += [("shifted blocks", dict(parts=["shifted_block"], blocks=3, shifts=[1, 2, 1], direction="both"))]
     both = dict(direction="both", stride=16)
     return [(name, longstride.Pattern(**p)) for name, p in found + [
         ("dense, both", dict(direction="both")),
@@ -108,6 +115,17 @@ def allowed(pattern, heads, n, queries=None):
                 mask[h] |= i - j < window if past else (i - j).abs() <= window // 2
             elif part == "first":
                 mask[h] |= j < pattern.first
+            elif part == "block_window":
+                mask[h] |= (i // pattern.block - j // pattern.block).abs() <= 1
+            elif part == "dilated":
+                d = pattern.dilation[h if len(pattern.dilation) > 1 else 0]
+                away = (i - j) // d if past else (i - j).abs() // d * 2
+                mask[h] |= ((i - j) % d == 0) & (away < pattern.window)
+            elif part == "shifted_block":
+                longest = max(queries or n, n)
+                length = -(-longest // pattern.blocks)
+                shift = [s for s, count in enumerate(pattern.shifts) for _ in range(count)][h]
+                mask[h] |= j // length == (i // length + shift) % -(-longest // length)
             elif part == "column":
                 mask[h] |= (i - j) % stride == 0
             elif part == "fixed_block":

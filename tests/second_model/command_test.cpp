@@ -113,10 +113,10 @@ TEST_F(SecondModel, ItsRecipeHasItsOwnKeys) {
                  "recompute");
   expect_refused({"plan", "r.yaml", "--set", "model.width=12"},
                  "--set model.width=12: model.width is 12, but must be a multiple of 8");
-  expect_refused(
-      {"plan", "r.yaml", "--set", "model.kind=bigrams"},
-      "--set model.kind=bigrams: model.kind is bigrams, but must be decoder or sparse_transformer or bigram; did "
-      "you mean 'bigram'?");
+  expect_refused({"plan", "r.yaml", "--set", "model.kind=bigrams"},
+                 "--set model.kind=bigrams: model.kind is bigrams, but must be decoder or sparse_transformer or "
+                 "encoder or bigram; did "
+                 "you mean 'bigram'?");
 }
 
 }  // namespace

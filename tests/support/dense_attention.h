@@ -55,7 +55,7 @@ inline std::vector<Mask> masks_of(const PatternConfig& pattern, std::int64_t hea
   for (std::int64_t h = 0; h < heads; ++h)
     for (std::int64_t i = 0; i < queries; ++i)
       for (std::int64_t j = 0; j < n; ++j)
-        if (allowed(pattern, layer, heads, h, i, j))
+        if (allowed(pattern, layer, heads, h, std::max(n, queries), i, j))
           masks[static_cast<std::size_t>(h)][static_cast<std::size_t>(i)].push_back(static_cast<std::int32_t>(j));
   return masks;
 }

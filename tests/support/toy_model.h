@@ -123,7 +123,7 @@ inline std::vector<NamedConfig<DecoderConfig>> toy_configs() {
 template <class T>
 class ToyModel {
  public:
-  explicit ToyModel(const ModelConfig& config) : model_(config.make_model()) {
+  explicit ToyModel(const ModelConfig& config) : model_(config.make_model()), objective_(config.objective) {
     const auto n = static_cast<std::size_t>(model_->parameters().flat_size());
     values_.assign(n, T{});
     gradients_.assign(n, T{});
@@ -172,7 +172,7 @@ class ToyModel {
 
   // Sum of losses of these tokens (batch, seq) and, added to gradients(), its gradient.
   double loss_and_gradients(const std::vector<std::uint8_t>& tokens, std::int64_t batch) {
-    std::vector<T> losses(tokens.size());
+    std::vector<T> losses(asked_of(tokens, batch));
     with_batch(tokens, batch, [&](const Batch& rows, const Shape& shape) {
       const Tensor out(losses.data(), kernels::DtypeOf<T>::value, shape);
       run([&](Context& ctx) { model_->loss_and_gradients(ctx, rows, 1.0, out); });
@@ -182,7 +182,7 @@ class ToyModel {
     return total;
   }
   std::vector<T> losses(const std::vector<std::uint8_t>& tokens, std::int64_t batch) {
-    std::vector<T> losses(tokens.size());
+    std::vector<T> losses(asked_of(tokens, batch));
     with_batch(tokens, batch, [&](const Batch& rows, const Shape& shape) {
       const Tensor out(losses.data(), kernels::DtypeOf<T>::value, shape);
       run([&](Context& ctx) { model_->losses(ctx, rows, out); });
@@ -207,14 +207,6 @@ class ToyModel {
   // The states of the last call's rows, one after another.
   const std::vector<T>& kept() const { return kept_; }
 
-  Model& model() { return *model_; }
-  Context& context() { return ctx_; }
-  std::vector<T>& values() { return values_; }
-  std::vector<T>& gradients() { return gradients_; }
-  std::size_t planned() const { return planned_; }
-  std::size_t used() const { return used_; }
-
- private:
   // The tokens in the fields that the model reads. Rows start a stream unless they continue what remember() read.
   template <class F>
   void with_batch(const std::vector<std::uint8_t>& tokens, std::int64_t count, F&& f) {
@@ -223,9 +215,16 @@ class ToyModel {
     std::vector<std::byte> block(layout.bytes());
     const Batch rows = layout.at(block.data());
     const bool starts = std::ssize(before_) != count;
-    for (std::int64_t r = 0; r < count; ++r)
-      write_row(rows, r, tokens.data() + r * shape[1], starts ? 0 : before_[static_cast<std::size_t>(r)], starts);
-    for (std::int64_t r = 0; r < count; ++r) write_groups(rows, r, boundaries_, starts ? 0 : read_, shape[1]);
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::vector<std::uint16_t> labels = labels_of(tokens.data() + r * shape[1]);
+      write(rows, r,
+            {.bytes = tokens.data() + r * shape[1],
+             .before = starts ? std::uint8_t{0} : before_[static_cast<std::size_t>(r)],
+             .starts = starts,
+             .documents = {boundaries_, starts ? 0 : read_},
+             .labels = labels});
+      write_groups(rows, r, {boundaries_, starts ? 0 : read_}, shape[1]);
+    }
     const std::int64_t half = count * model_->states().row_bytes(ctx_.state_types());
     std::vector<T> states(static_cast<std::size_t>(2 * half) / sizeof(T), T{});
     if (!starts) std::copy(remembered_.begin(), remembered_.end(), states.begin());
@@ -237,12 +236,37 @@ class ToyModel {
       for (std::int64_t r = 0; r < count; ++r)
         if (rows.starts.as<std::uint8_t>()[r] != 0)
           std::fill_n(ctx_.state.now(state).slice(0, r, r + 1).template as<T>(), state.shape.count(), T{});
-    f(rows, shape);
+    f(rows, Shape{count, model_->fields().losses(shape[1])});
     ctx_.state = {};
     kept_.assign(states.begin() + std::ssize(states) / 2, states.end());
   }
 
+  Model& model() { return *model_; }
+  Context& context() { return ctx_; }
+  std::vector<T>& values() { return values_; }
+  std::vector<T>& gradients() { return gradients_; }
+  std::size_t planned() const { return planned_; }
+  std::size_t used() const { return used_; }
+
+ private:
+  std::size_t asked_of(const std::vector<std::uint8_t>& tokens, std::int64_t batch) const {
+    return static_cast<std::size_t>(batch * model_->fields().losses(std::ssize(tokens) / batch));
+  }
+  // Labels that follow from a row's first byte, as many as the objective reads.
+  std::vector<std::uint16_t> labels_of(const std::uint8_t* bytes) const {
+    std::vector<std::uint16_t> labels(objective_ == nullptr ? 0 : static_cast<std::size_t>(objective_->labels()));
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::uint16_t>(bytes[0] >> i & 1);
+    return labels;
+  }
+  // Rows have the numbers of their sequences in the global batch.
+  void write(const Batch& rows, std::int64_t row, const RowBytes& of) const {
+    const RowKey key{ctx_.seed, ctx_.first_row + row};
+    objective_ == nullptr ? write_row(rows, row, of.bytes, of.before, of.starts)
+                          : objective_->write(rows, row, of, key);
+  }
+
   std::unique_ptr<Model> model_;
+  std::shared_ptr<const Objective> objective_;  // null: the next byte
   std::vector<T> values_, gradients_;
   std::vector<T> remembered_, kept_;
   std::vector<std::uint8_t> before_;  // each row's last byte; empty: rows start a stream

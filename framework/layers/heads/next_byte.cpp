@@ -21,8 +21,15 @@ ops::CrossEntropy NextByteHead::cross_entropy(const Tensor& hidden, const Asked&
           .weights = asked.weights};
 }
 
-void NextByteHead::losses(Context& ctx, const Tensor& hidden, const Asked& asked, const Tensor& losses) const {
-  ops::cross_entropy(ctx, cross_entropy(hidden, asked, losses));
+void NextByteHead::losses(Context& ctx, const Tensor& hidden, const Asked& asked, const Tensor& losses,
+                          const Tensor& right) const {
+  ops::CrossEntropy args = cross_entropy(hidden, asked, losses);
+  args.right = right;
+  ops::cross_entropy(ctx, args);
+}
+
+void NextByteHead::scores(Context& ctx, const Tensor& hidden, const Tensor& scores) const {
+  logits(ctx, hidden, scores.reshape({scores.count() / scores.size(-1), scores.size(-1)}));
 }
 
 void NextByteHead::loss_and_gradients(Context& ctx, const Tensor& hidden, const Asked& asked, double scale,
@@ -37,6 +44,15 @@ void NextByteHead::loss_and_gradients(Context& ctx, const Tensor& hidden, const 
   // A token table's gradient is final after the embedding's, with the rest of the first matrices.
   if (ctx.watcher != nullptr && !tied_) ctx.watcher->complete_from(*weight_);
   dropout_.apply(ctx, dhidden);
+}
+
+void NextByteHead::backward_logits(Context& ctx, const Tensor& hidden, const Tensor& dlogits,
+                                   const Tensor& dhidden) const {
+  ops::linear_backward_weight(ctx, dlogits, hidden.rows(), weight_->gradient,
+                              bias_ != nullptr ? bias_->gradient : Tensor{});
+  Context exact = ctx.without_fp8();
+  ops::linear_backward_input(exact, dlogits, weight_->value, dhidden.rows());
+  if (ctx.watcher != nullptr && !tied_) ctx.watcher->complete_from(*weight_);
 }
 
 void NextByteHead::logits(Context& ctx, const Tensor& hidden, const Tensor& logits) const {

@@ -40,8 +40,18 @@ std::vector<MixerBench> AttentionMixer::bench(Context& ctx, Scratch& scratch, st
   MixerBench out;
   out.name = fmt::format("{} ({}, {}, {}, {}/{})", bench_name(), batch, heads, positions, config_.key_size, size);
   out.inputs = {qkv, dout};
-  out.forward = [plan, forward](Context& run) { ops::run(run, forward); };
-  out.backward = [plan, backward](Context& run) { ops::run(run, backward); };
+  out.forward = [this, plan, forward](Context& run) {
+    Scratch inner(run);
+    kernels::AttentionArgs args = forward;
+    args.lists = lists_of(run, args.q.size(1), inner);
+    ops::run(run, args);
+  };
+  out.backward = [this, plan, backward](Context& run) {
+    Scratch inner(run);
+    kernels::AttentionBackwardArgs args = backward;
+    args.lists = lists_of(run, args.q.size(1), inner, true);
+    ops::run(run, args);
+  };
   out.forward_work = {rows * (2 * elements * bytes + 4), sequences * one.forward_flops};
   out.backward_work = {rows * (4 * elements * bytes + 4), sequences * one.backward_flops};
   return {std::move(out)};

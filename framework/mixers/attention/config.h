@@ -16,6 +16,8 @@ struct AttentionConfig final : MixerConfig {
       : pattern(std::move(c)), sink(learned_sink) {}
   const char* kind() const override { return "attention"; }
   std::unique_ptr<MixerConfig> clone() const override { return std::make_unique<AttentionConfig>(*this); }
+  bool has_global_rows() const override { return true; }
+  void set_direction(kernels::Direction direction) override { pattern.direction = direction; }
   void visit(SettingsVisitor& v) override;
   void check(const MixerChecks& checks) const override;
   void check_training(const MixerChecks& checks) const override;
@@ -29,5 +31,8 @@ using ReadsKey = bool (*)(kernels::PartKind);
 bool any_part(const kernels::PatternConfig& c, ReadsKey reads);
 
 const Choices<kernels::PartKind>& part_names();  // in recipes
+
+// The pattern with what all rows see of global ones: the first keys, or blocks of its lists.
+kernels::PatternConfig with_global(kernels::PatternConfig pattern, const GlobalRows& global);
 
 }  // namespace longstride

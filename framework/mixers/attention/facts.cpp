@@ -45,14 +45,15 @@ std::string sentence(const kernels::FastPath& path) {
   }
 }
 
-// softmax(q_i k_j / sqrt(d)) over the keys that the pattern allows and the sink (-infinity: none); 0 elsewhere.
+// softmax(q_i k_j / sqrt(d)) of the first `rows` keys, over those that the pattern allows and the sink (-infinity:
+// none); 0 elsewhere.
 std::vector<double> probabilities_of(const Tensor& queries, const Tensor& keys, std::int64_t query, std::int64_t head,
-                                     const Mixer::PairWeight& weight, double sink) {
+                                     std::int64_t rows, const Mixer::PairWeight& weight, double sink) {
   const std::int64_t size = queries.size(3);
   const float* q = queries.as<float>() + query * queries.stride(1) + head * queries.stride(2);
-  std::vector<double> out(static_cast<std::size_t>(query) + 1, -HUGE_VAL);
+  std::vector<double> out(static_cast<std::size_t>(rows), -HUGE_VAL);
   double most = sink;
-  for (std::int64_t j = 0; j <= query; ++j) {
+  for (std::int64_t j = 0; j < rows; ++j) {
     if (weight(query, j) == 0) continue;
     const float* k = keys.as<float>() + j * keys.stride(1) + head * keys.stride(2);
     double score = 0;
@@ -82,6 +83,17 @@ void extend_by(Reach& reach, const Reach& below, const kernels::Pass& pass, cons
   }
 }
 
+// The keys of a row, whose order is natural.
+std::int64_t keys_of_row(const kernels::AttentionPlan& plan, std::int64_t head, std::int32_t row) {
+  std::int64_t keys = 0;
+  for (const kernels::Pass& pass : plan.passes_of(head))
+    for (const kernels::Part& part : plan.parts_of(pass)) {
+      const auto [begin, end] = part.interval(part.keys, row);
+      keys += std::max(end - begin, 0);
+    }
+  return keys;
+}
+
 }  // namespace
 
 std::string AttentionMixer::kind(std::int64_t head) const {
@@ -93,12 +105,16 @@ std::string AttentionMixer::kind(std::int64_t head) const {
 
 PairCost AttentionMixer::cost(std::int64_t positions) const {
   PairCost cost;
-  for (std::int64_t head = 0; head < config_.heads; ++head)
+  const auto plan = plans_->plan(layer_, positions);
+  for (std::int64_t head = 0; head < config_.heads; ++head) {
     cost.pairs +=
         static_cast<double>(kernels::allowed_pairs(plans_->pattern(), layer_, config_.heads, head, positions));
+    for (std::int64_t row = 0; row < global_rows(positions); ++row)
+      cost.pairs += static_cast<double>(positions - keys_of_row(*plan, head, static_cast<std::int32_t>(row)));
+  }
   const auto n = static_cast<double>(positions), key = static_cast<double>(config_.key_size),
              value = static_cast<double>(config_.value_size);
-  cost.dense_pairs = static_cast<double>(config_.heads) * (n * (n + 1) / 2);
+  cost.dense_pairs = static_cast<double>(config_.heads) * (key_rows().ahead ? n * n : n * (n + 1) / 2);
   cost.forward_flops = 2.0 * cost.pairs * (key + value);
   cost.backward_flops = 2.0 * cost.pairs * (3 * key + 2 * value);
   cost.training_flops = 3.0 * cost.forward_flops;
@@ -106,8 +122,18 @@ PairCost AttentionMixer::cost(std::int64_t positions) const {
 }
 
 Mixer::PairWeight AttentionMixer::pair_weight(std::int64_t head, double /*span*/) const {
+  if (kernels::has_lists(plans_->pattern(), layer_, config_.heads)) {
+    const std::int64_t block = plans_->pattern().block;
+    return [block,
+            lists = kernels::key_blocks(plans_->pattern(), layer_, head, kernels::blocks_in(config_.segment, block))](
+               std::int64_t query, std::int64_t key) {
+      const auto& list = lists[static_cast<std::size_t>(query / block)];
+      return std::binary_search(list.begin(), list.end(), key / block) ? 1.0 : 0.0;
+    };
+  }
   return [this, head](std::int64_t query, std::int64_t key) {
-    return kernels::allowed(plans_->pattern(), layer_, config_.heads, head, query, key) ? 1.0 : 0.0;
+    if (query < config_.global.first) return 1.0;
+    return kernels::allowed(plans_->pattern(), layer_, config_.heads, head, config_.segment, query, key) ? 1.0 : 0.0;
   };
 }
 
@@ -116,15 +142,23 @@ void AttentionMixer::show_probabilities(Context& ctx, const Tensor& normed, cons
   LONGSTRIDE_CHECK(ctx.compute == Dtype::f32, "probabilities are shown of fp32");
   Scratch scratch(ctx);
   const QkvHeads seen = project(ctx, normed, 0, scratch);
+  const QkvHeads of_global = project_global(ctx, normed, seen, scratch, nullptr).heads;
   if (ctx.planning()) return;
   const auto* begin = ctx.documents.begin.as<const std::int32_t>();
+  const auto* end = ctx.documents.end.as<const std::int32_t>();
+  const bool both = plans_->pattern().direction == kernels::Direction::both;
   for (std::size_t n = 0; n < queries.size(); ++n) {
     std::vector<std::vector<double>> heads;
-    const std::int64_t first = begin != nullptr ? begin[queries[n]] : 0;
+    const std::int64_t first = begin != nullptr ? begin[queries[n]] : 0,
+                       beyond = end != nullptr ? std::int64_t{end[queries[n]]} : normed.size(1),
+                       rows = both ? normed.size(1) : queries[n] + 1;
     for (std::int64_t head = 0; head < config_.heads; ++head) {
       const PairWeight weight = pair_weight(head, 0);
-      const auto of_document = [&](std::int64_t i, std::int64_t j) { return j < first ? 0 : weight(i, j); };
-      heads.push_back(probabilities_of(seen.q, seen.k, queries[n], head, of_document,
+      const auto of_document = [&](std::int64_t i, std::int64_t j) {
+        return j < first || j >= beyond ? 0 : weight(i, j);
+      };
+      const QkvHeads& from = queries[n] < global_rows(normed.size(1)) ? of_global : seen;
+      heads.push_back(probabilities_of(from.q, from.k, queries[n], head, rows, of_document,
                                        has_sink() ? static_cast<double>(sink_->master.as<float>()[head]) : -HUGE_VAL));
     }
     see(n, heads);

@@ -1,5 +1,7 @@
 #include "framework/mixers/attention/family.h"
 
+#include "kernels/attention/pattern/random_blocks.h"
+
 namespace longstride {
 
 // Layers go through the parts of an interleaved pattern as they follow one another in the family.
@@ -19,6 +21,7 @@ std::shared_ptr<const Mixer> AttentionFamily::layer(ParameterSet& parameters, St
   config.sink = sink_;
   config.transform = block.transform();
   config.segment = form_.segment;
+  if (!kernels::has_lists(plans_->pattern(), 0, form_.heads)) config.global = block.global;
   return std::make_shared<AttentionMixer>(parameters, place.name, config, plans_, place.ordinal);
 }
 

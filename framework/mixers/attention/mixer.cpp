@@ -6,6 +6,8 @@
 #include "framework/layers/sequence_exchange.h"
 #include "framework/ops/run.h"
 #include "kernels/attention/attention.h"
+#include "kernels/block_lists/block_lists.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace longstride {
 
@@ -21,6 +23,16 @@ AttentionMixer::AttentionMixer(ParameterSet& parameters, const std::string& name
       plans_(std::move(plans)),
       layer_(layer) {
   if (config.sink) sink_ = &parameters.add(name + ".sink", {config.heads}, {});
+  if (!config.global.own) return;
+  const std::int64_t keys = config.heads * config.key_size, values = config.heads * config.value_size;
+  const auto like_own = [&](const char* part, const std::vector<std::int64_t>& outs, std::int64_t first) {
+    auto made =
+        std::make_unique<Linear>(parameters, name + part, config.width, outs, config.weight_deviation, config.biased);
+    made->start_like(query_key_value_, first);
+    return made;
+  };
+  global_query_ = like_own(".global_query", {keys}, 0);
+  global_key_value_ = like_own(".global_key_value", {keys, values}, keys);
 }
 
 AttentionMixer::QkvHeads AttentionMixer::heads_of(const Tensor& qkv, std::int64_t heads,
@@ -76,7 +88,8 @@ void AttentionMixer::forward_keeping(Context& ctx, const Tensor& normed, const B
 
 void AttentionMixer::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
                                    Tape& tape) const {
-  forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
+  forward_with(ctx, normed, out, &tape, nullptr,
+               {kept.at(0), kept.at(1), config_.global.given() ? kept.at(2) : Tensor{}});
 }
 
 void AttentionMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape,
@@ -92,13 +105,19 @@ void AttentionMixer::forward_with(Context& ctx, const Tensor& normed, const Bran
     positions_to_heads(ctx, mine, column_groups(), qkv);
   }
   const Tensor qk = transform(ctx, qkv, heads, 0, scratch, tape);
-  if (!known.o.given()) known = attend(ctx, heads_of(qkv, heads, qk), scratch, kept_on);
+  const QkvHeads in = heads_of(qkv, heads, qk);
+  const GlobalInput global = project_global(ctx, normed, in, scratch, tape);
+  if (!known.o.given()) {
+    known = attend(ctx, in, scratch, kept_on);
+    attend_globally(ctx, global, known, scratch, kept_on);
+  }
   const Tensor o = positions_like(ctx, known.o, scratch, tape);
   heads_to_positions(ctx, known.o, {output_.in()}, o);
-  if (tape != nullptr)
-    for (const Tensor& t : {normed, qkv, qk, known.o, known.lse, o}) tape->push(t);
-  else if (kept_on != nullptr)
-    for (const Tensor& t : {known.o, known.lse}) kept_on->push(t);
+  std::vector<Tensor> saved = {known.o, known.lse};
+  if (config_.global.given()) saved.push_back(known.global_lse);
+  if (tape != nullptr) saved.insert(saved.end(), {normed, qkv, qk, global.rows, global.query, global.key_value, o});
+  if (Tape* const to = tape != nullptr ? tape : kept_on; to != nullptr)
+    for (const Tensor& t : saved) to->push(t);
   if (!out.given()) return;
   const auto [to, residual] = out.place();
   output_.apply(ctx, o, to, residual);
@@ -107,7 +126,8 @@ void AttentionMixer::forward_with(Context& ctx, const Tensor& normed, const Bran
 AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in, Scratch& scratch, Tape* tape) const {
   const std::int64_t batch = in.q.size(0), seq = in.q.size(1), heads = in.q.size(2);
   const Attended out = {scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape),
-                        scratch.tensor({batch, heads, seq}, ctx.exact, tape)};
+                        scratch.tensor({batch, heads, seq}, ctx.exact, tape),
+                        {}};
   const auto plan = plans_->plan(layer_, seq, ctx.sequence_rank(), ctx.sequence_ranks());
   ops::run(ctx, kernels::AttentionArgs{.plan = plan.get(),
                                        .q = in.q,
@@ -117,8 +137,31 @@ AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in
                                        .lse = out.lse,
                                        .scale = scale(),
                                        .bounds = of_documents(ctx),
+                                       .lists = lists_of(ctx, seq, scratch),
                                        .sink = sink_of(ctx)});
   return out;
+}
+
+// Copied in every pass: then they are no parameters, and the plan of memory counts them.
+kernels::BlockLists AttentionMixer::lists_of(Context& ctx, std::int64_t positions, Scratch& scratch,
+                                             bool from_keys) const {
+  const kernels::ListsOfHeads* host = plans_->lists(layer_, positions);
+  if (host == nullptr) return {};
+  const std::int64_t heads = config_.heads / ctx.sequence_ranks(), first = ctx.sequence_rank() * heads,
+                     blocks = std::ssize(host->key_begin) / config_.heads - 1;
+  const auto copied = [&](const std::vector<std::int32_t>& all, std::int64_t of_head) {
+    const Tensor t = scratch.tensor({1, heads, of_head}, Dtype::i32);
+    if (!ctx.planning()) ctx.queue().copy_to_device(t.data(), all.data() + first * of_head, t.bytes());
+    return t;
+  };
+  kernels::BlockLists lists{.block = static_cast<std::int32_t>(plans_->pattern().block),
+                            .key_begin = copied(host->key_begin, blocks + 1),
+                            .keys = copied(host->keys, host->entries)};
+  if (!from_keys) return lists;
+  lists.query_begin = scratch.like(lists.key_begin);
+  lists.queries = scratch.like(lists.keys);
+  ops::run(ctx, kernels::BlockListsArgs{.lists = lists});
+  return lists;
 }
 
 Tensor AttentionMixer::sink_of(const Context& ctx, bool gradient) const {
@@ -128,12 +171,16 @@ Tensor AttentionMixer::sink_of(const Context& ctx, bool gradient) const {
 }
 
 void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
-  const Tensor o = tape.pop(), lse = tape.pop(), o_heads = tape.pop(), qk = tape.pop(), qkv = tape.pop(),
-               normed = tape.pop();
+  const Tensor o = tape.pop(), global_key_value = tape.pop(), global_query = tape.pop(), rows = tape.pop(),
+               qk = tape.pop(), qkv = tape.pop(), normed = tape.pop(),
+               global_lse = config_.global.given() ? tape.pop() : Tensor{}, lse = tape.pop(), o_heads = tape.pop();
   const int ranks = ctx.sequence_ranks();
   const std::int64_t heads = config_.heads / ranks, size = config_.value_size;
   Scratch scratch(ctx);
   const Tensor dqkv = scratch.tensor({normed.size(0), normed.size(1), query_key_value_.out()}, ctx.compute);
+  const QkvHeads in = heads_of(qkv, heads, qk);
+  const GlobalInput global = global_input(in, rows, global_query, global_key_value);
+  const GlobalGradients of_global = global_gradients(ctx, global, scratch);
   {
     Scratch inner(ctx);
     const Tensor d_heads = inner.like(o_heads), dqkv_heads = ranks == 1 ? dqkv : inner.like(qkv);
@@ -143,7 +190,8 @@ void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dn
       output_.gradients_but_bias(ctx, o, dout, d_o);
       positions_to_heads(ctx, d_o, {output_.in()}, d_heads);
     }
-    const QkvHeads in = heads_of(qkv, heads, qk), grad = heads_of(dqkv_heads, heads);
+    backward_globally(ctx, global, {o_heads, lse, global_lse}, d_heads, of_global);
+    const QkvHeads grad = heads_of(dqkv_heads, heads);
     const auto plan = plans_->plan(layer_, qkv.size(1), ctx.sequence_rank(), ranks);
     ops::run(ctx, kernels::AttentionBackwardArgs{.plan = plan.get(),
                                                  .q = in.q,
@@ -157,26 +205,29 @@ void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dn
                                                  .dv = grad.v,
                                                  .scale = scale(),
                                                  .bounds = of_documents(ctx),
+                                                 .lists = lists_of(ctx, qkv.size(1), inner, true),
                                                  .sink = sink_of(ctx),
                                                  .dsink = sink_of(ctx, true)});
+    if (of_global.qkv.given()) ops::run(ctx, kernels::AddArgs{of_global.qkv, dqkv_heads});
     transform_back(ctx, qkv, heads, dqkv_heads);
     heads_to_positions(ctx, dqkv_heads, column_groups(), dqkv);
   }
   add_bias_gradient(ctx, dqkv, qkv.size(1));
   query_key_value_.gradients_but_bias(ctx, normed, dqkv, dnormed);
+  add_global_gradients(ctx, global, of_global, normed, dnormed);
 }
 
 // A bias of the keys shifts all scores of a query alike, so its gradient is zero: every row of dS adds up to 0. Every
 // row of P adds up to 1, so the columns of dv add up to those of do, and these to the gradient of W_p's bias times W_p.
 // Neither holds for part of a sequence, but a sum over ranks is one over sequences. All ranks must take the same way,
 // hence the plan of all heads. A sink takes part of every row's sum, so that neither holds with
-// one; and a query may see no key of its document.
+// one; a query may see no key of its document; and global rows may read other values.
 void AttentionMixer::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const {
   if (!config_.biased) return;
   const std::int64_t keys = config_.heads * config_.key_size, all = query_key_value_.out();
   // Then a bias of the keys does not shift scores alike, or shifts them against the sink.
   const bool transformed = config_.transform.any() || has_sink();
-  const bool rows_of_one = config_.output_biased && !has_sink() && !ctx.documents.given() &&
+  const bool rows_of_one = config_.output_biased && !has_sink() && !ctx.documents.given() && !config_.global.own &&
                            every_query_sees_a_key(*plans_->plan(layer_, positions));
   if (transformed && !rows_of_one) return query_key_value_.bias_gradient_of(ctx, dqkv, 0, all);
   query_key_value_.bias_gradient_of(ctx, dqkv, 0, transformed ? 2 * keys : keys);

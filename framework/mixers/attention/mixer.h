@@ -2,14 +2,17 @@
 // attention: several heads over one pattern (Eq. 2 to 8), scaled by 1 / sqrt(key size). Queries and keys may be
 // normalised and rotated first.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "framework/layers/block_form.h"
 #include "framework/layers/linear.h"
 #include "framework/mixers/attention/plans.h"
 #include "framework/mixers/mixer.h"
 #include "kernels/attention/decode/decode.h"
+#include "kernels/attention/pattern/block_lists.h"
 #include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/query_key/query_key.h"
 
@@ -24,6 +27,7 @@ struct AttentionMixerConfig {
   kernels::QueryKeyTransform transform;
   std::int64_t segment = 0;  // positions of a whole one
   bool sink = false;         // every head has a learned sink
+  GlobalRows global = {};    // rows, which the pattern's plan has as first keys
 };
 
 // The keys and values of earlier positions.
@@ -34,7 +38,8 @@ struct AttentionCache : BranchCache {
 
 class AttentionMixer final : public Mixer {
  public:
-  // Parameters: `name`.query_key_value.*, `name`.output.*; with a sink `name`.sink (heads), initially 0
+  // Parameters: `name`.query_key_value.*, `name`.output.*; with a sink `name`.sink (heads), initially 0; where global
+  // rows have their own, `name`.global_query.* and `name`.global_key_value.*, initially as query_key_value
   AttentionMixer(ParameterSet& parameters, const std::string& name, const AttentionMixerConfig& config,
                  std::shared_ptr<const AttentionPlans> plans, std::int64_t layer);
 
@@ -44,7 +49,7 @@ class AttentionMixer final : public Mixer {
   const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
   // The kernel's own outputs, o and lse, are kept. q, k, v, the exchange between sequence ranks and W_p are repeated.
-  int kept_results() const override { return 2; }
+  int kept_results() const override { return config_.global.given() ? 3 : 2; }
   void forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const override;
   void forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
                      Tape& tape) const override;
@@ -61,7 +66,9 @@ class AttentionMixer final : public Mixer {
   // In facts.cpp.
   std::int64_t heads() const override { return config_.heads; }
   std::string kind(std::int64_t head) const override;
-  KeyRows key_rows() const override { return {.segment = config_.segment}; }
+  KeyRows key_rows() const override {
+    return {.segment = config_.segment, .ahead = plans_->pattern().direction == kernels::Direction::both};
+  }
   std::int64_t stride() const override { return plans_->pattern().stride; }
   PairCost cost(std::int64_t positions) const override;
   PairWeight pair_weight(std::int64_t head, double span) const override;
@@ -80,15 +87,46 @@ class AttentionMixer final : public Mixer {
   bool has_sink() const { return sink_ != nullptr; }
 
  private:
-  // The outputs of the kernel for this rank's heads: o (batch, seq, heads value size) and lse (batch, heads, seq).
+  // The outputs of the kernel for this rank's heads: o (batch, seq, heads value size) and lse (batch, heads, seq); and
+  // lse of global rows.
   struct Attended {
-    Tensor o, lse;
+    Tensor o, lse, global_lse;
+  };
+  // The input of global rows: the mixer's own heads, or with projections of their own their input (batch, rows, width)
+  // and its queries, and keys and values of all rows.
+  struct GlobalInput {
+    QkvHeads heads;
+    Tensor rows, query, key_value;
   };
   // Saves everything on `tape`, and only what attention gives on `kept_on`; either may be null. What is `known` is not
   // computed.
   void forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape, Tape* kept_on,
                     Attended known) const;
   Attended attend(Context& ctx, const QkvHeads& in, Scratch& scratch, Tape* tape) const;
+  // The lists of key blocks of this rank's heads; from_keys: with their transpose.
+  kernels::BlockLists lists_of(Context& ctx, std::int64_t positions, Scratch& scratch, bool from_keys = false) const;
+
+  // In global_rows.cpp.
+  std::int64_t global_rows(std::int64_t positions) const { return std::min(config_.global.first, positions); }
+  GlobalInput project_global(Context& ctx, const Tensor& normed, const QkvHeads& own, Scratch& scratch,
+                             Tape* tape) const;
+  GlobalInput global_input(const QkvHeads& own, const Tensor& rows, const Tensor& query, const Tensor& key_value) const;
+  // Overwrites global rows of attended.o, and sets attended.global_lse.
+  void attend_globally(Context& ctx, const GlobalInput& in, Attended& attended, Scratch& scratch, Tape* tape) const;
+  // The gradients of what global rows read: like qkv where it is shared, then to be added; or of `query` and
+  // `key_value`.
+  struct GlobalGradients {
+    Tensor qkv, query, key_value;
+  };
+  GlobalGradients global_gradients(Context& ctx, const GlobalInput& in, Scratch& scratch) const;
+  // Overwrites them, and clears global rows of d_heads, which only they read.
+  void backward_globally(Context& ctx, const GlobalInput& in, const Attended& attended, const Tensor& d_heads,
+                         const GlobalGradients& gradients) const;
+  // Adds the gradients of projections of their own, and dnormed +=.
+  void add_global_gradients(Context& ctx, const GlobalInput& in, const GlobalGradients& gradients, const Tensor& normed,
+                            const Tensor& dnormed) const;
+  kernels::RowBounds of_global_rows(Context& ctx, std::int64_t rows, Scratch& scratch) const;
+
   // Slices of qkv. If `transformed`, the result of transform(), is given, q and k are slices of it.
   QkvHeads heads_of(const Tensor& qkv, std::int64_t heads, const Tensor& transformed = {}) const;
   // The transformed queries and keys of positions `first` and later, (batch, seq, heads (2 key size)), on the tape or
@@ -111,6 +149,7 @@ class AttentionMixer final : public Mixer {
   Linear query_key_value_;
   Linear output_;
   const Parameter* sink_ = nullptr;
+  std::unique_ptr<const Linear> global_query_, global_key_value_;  // null: shared, or there are no global rows
   std::shared_ptr<const AttentionPlans> plans_;
   std::int64_t layer_;
 };

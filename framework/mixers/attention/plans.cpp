@@ -16,6 +16,25 @@ std::shared_ptr<const kernels::AttentionPlan> AttentionPlans::plan(std::int64_t 
   return part = mine;
 }
 
+std::shared_ptr<const kernels::AttentionPlan> AttentionPlans::global_plan(std::int64_t heads, std::int64_t positions,
+                                                                          std::int64_t rows) const {
+  std::lock_guard lock(mutex_);
+  auto& made = global_plans_[{heads, positions, rows}];
+  if (made != nullptr) return made;
+  kernels::PatternConfig all;
+  all.direction = kernels::Direction::both;
+  return made = kernels::make_plan(all, 0, heads, positions, {}, rows);
+}
+
+const kernels::ListsOfHeads* AttentionPlans::lists(std::int64_t layer, std::int64_t positions) const {
+  if (!kernels::has_lists(pattern_, layer, heads_)) return nullptr;
+  std::lock_guard lock(mutex_);
+  const auto [made, is_new] = lists_.try_emplace({layer, positions});
+  if (is_new)
+    made->second = kernels::lists_of_heads(pattern_, layer, heads_, kernels::blocks_in(positions, pattern_.block));
+  return &made->second;
+}
+
 std::shared_ptr<const kernels::DecodePlan> AttentionPlans::decode_plan(std::int64_t layer,
                                                                        std::int64_t positions) const {
   std::lock_guard lock(mutex_);

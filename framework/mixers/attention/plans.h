@@ -9,6 +9,7 @@
 
 #include "kernels/attention/decode/decode.h"
 #include "kernels/attention/pattern/plan.h"
+#include "kernels/attention/pattern/random_blocks.h"
 
 namespace longstride {
 
@@ -17,19 +18,28 @@ namespace longstride {
 class AttentionPlans {
  public:
   AttentionPlans(kernels::PatternConfig pattern, std::int64_t heads)
-      : pattern_(pattern), cache_(std::move(pattern), heads) {}
+      : pattern_(pattern), heads_(heads), cache_(std::move(pattern), heads) {}
   const kernels::PatternConfig& pattern() const { return pattern_; }
   std::shared_ptr<const kernels::AttentionPlan> plan(std::int64_t layer, std::int64_t positions, int rank = 0,
                                                      int ranks = 1) const;
+  // `rows` queries that see every position, of so many heads.
+  std::shared_ptr<const kernels::AttentionPlan> global_plan(std::int64_t heads, std::int64_t positions,
+                                                            std::int64_t rows) const;
+  // The lists that restrict a plan, or null; they live as long as this.
+  const kernels::ListsOfHeads* lists(std::int64_t layer, std::int64_t positions) const;
   std::shared_ptr<const kernels::DecodePlan> decode_plan(std::int64_t layer, std::int64_t positions) const;
 
  private:
   kernels::PatternConfig pattern_;
+  std::int64_t heads_;
   mutable std::mutex mutex_;
   mutable kernels::PlanCache cache_;
   mutable std::map<std::tuple<const kernels::AttentionPlan*, int, int>, std::shared_ptr<const kernels::AttentionPlan>>
       parts_;  // parts of the cached plans, which are never dropped
   mutable std::map<const kernels::AttentionPlan*, std::shared_ptr<const kernels::DecodePlan>> decode_plans_;
+  mutable std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, std::shared_ptr<const kernels::AttentionPlan>>
+      global_plans_;
+  mutable std::map<std::pair<std::int64_t, std::int64_t>, kernels::ListsOfHeads> lists_;
 };
 
 }  // namespace longstride

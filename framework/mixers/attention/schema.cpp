@@ -7,6 +7,7 @@
 
 #include "framework/mixers/attention/config.h"
 #include "framework/mixers/attention/family.h"
+#include "kernels/attention/pattern/random_blocks.h"
 
 namespace longstride {
 namespace {
@@ -28,6 +29,10 @@ kernels::PatternConfig only_what_parts_read(kernels::PatternConfig c) {
   const kernels::PatternConfig unset;
   if (!any_part(c, kernels::reads_window)) c.window = unset.window;
   if (!any_part(c, kernels::reads_first)) c.first = unset.first;
+  if (!any_part(c, kernels::reads_dilation)) c.dilation = unset.dilation;
+  if (!any_part(c, kernels::reads_block)) c.block = unset.block;
+  if (!any_part(c, kernels::reads_random)) c.random = unset.random, c.draw = unset.draw, c.seed = unset.seed;
+  if (!any_part(c, kernels::reads_shifts)) c.blocks = unset.blocks, c.shifts = unset.shifts;
   if (any_part(c, kernels::reads_summary)) return c;
   c.summary = unset.summary, c.distinct_heads = unset.distinct_heads, c.summary_inclusive = unset.summary_inclusive;
   return c;
@@ -42,6 +47,12 @@ void check_unread(const MixerChecks& checks, const kernels::PatternConfig& c) {
     ReadsKey reads;
   } keys[] = {{"window", c.window > 0, kernels::reads_window},
               {"first", c.first > 0, kernels::reads_first},
+              {"dilation", !c.dilation.empty(), kernels::reads_dilation},
+              {"block", c.block > 0, kernels::reads_block},
+              {"blocks", c.blocks > 0, kernels::reads_shifts},
+              {"random", c.random > 0, kernels::reads_random},
+              {"draw", c.draw != kernels::BlockDraw::balanced, kernels::reads_random},
+              {"seed", c.seed > 0, kernels::reads_random},
               {"summary", !c.summary.empty(), kernels::reads_summary},
               {"distinct_heads", c.distinct_heads, kernels::reads_summary},
               {"summary_inclusive", c.summary_inclusive, kernels::reads_summary}};
@@ -55,6 +66,72 @@ void check_unread(const MixerChecks& checks, const kernels::PatternConfig& c) {
     checks.check.refuse(key, "{} has no effect without a part that reads it ({}); remove it", key,
                         fmt::join(readers, ", "));
   }
+}
+
+constexpr Range number_of_blocks{0, 4096, false, false, "0 or a positive whole number"};
+
+// A map from shifts, of which there are as many as blocks, to the number of heads that have them.
+void visit_shifts(SettingsVisitor& v, kernels::PatternConfig& c) {
+  std::vector<std::int64_t> heads = c.shifts;
+  heads.resize(static_cast<std::size_t>(
+      std::clamp<std::int64_t>(c.blocks, 0, static_cast<std::int64_t>(number_of_blocks.most))));
+  v.section("shifts", Need::optional, !c.shifts.empty(), [&] {
+    for (std::size_t shift = 0; shift < heads.size(); ++shift)
+      v.field(std::to_string(shift), heads[shift], Need::optional, ranges::not_negative);
+    if (v.reads()) c.shifts = heads;
+  });
+}
+
+// False if the mixer's rows cannot have global ones.
+bool check_global(const MixerChecks& checks, const kernels::PatternConfig& c) {
+  const GlobalRows& global = checks.form.block.global;
+  if (!global.given()) return true;
+  const auto refuse = [&](const char* key, const std::string& sentence) {
+    checks.check.refuse(key, "{}", sentence);
+    return false;
+  };
+  if (any_part(c, kernels::reads_random))
+    return !global.own ||
+           refuse("model.global.projections",
+                  "model.global.projections is own, but global blocks of random_blocks share those of all "
+                  "rows; set it to shared");
+  const auto is_window = [](kernels::PartKind kind) {
+    return kind == kernels::PartKind::local || kind == kernels::PartKind::fixed_block ||
+           kind == kernels::PartKind::block_window;
+  };
+  if (c.parts.size() != 1 || !is_window(c.parts.front()))
+    return refuse(
+        "model.global",
+        fmt::format("model.global needs a window whose rows see the global ones as well, but {} is neither one "
+                    "of local, fixed_block and block_window nor has random_blocks",
+                    checks.of("parts")));
+  if (global.last > 0)
+    return refuse("model.global.last", fmt::format("model.global.last is {}, but only blocks can be global at the end, "
+                                                   "with random_blocks; remove it",
+                                                   global.last));
+  if (global.own && checks.form.block.transform().any())
+    return refuse("model.global.projections",
+                  "model.global.projections is own, but model rotates or normalises queries and keys, which those of "
+                  "global rows cannot have yet; set it to shared");
+  if (checks.sequence_ranks > 1)
+    return refuse("model.global",
+                  "model.global has rows that one rank computes, but parallel.sequence_ranks is above 1");
+  return true;
+}
+
+// More blocks than a row has, or than are left to draw from.
+void check_drawn(const MixerChecks& checks, const kernels::PatternConfig& c) {
+  if (!any_part(c, kernels::reads_random) || c.block < 1) return;
+  const std::int64_t blocks = kernels::blocks_in(checks.form.segment, c.block),
+                     most = kernels::most_random_blocks(c, blocks);
+  if (c.global_first + c.global_last > blocks)
+    checks.check.refuse("model.global", "model.global has {} blocks of {} positions, but data.context, {}, has {}",
+                        c.global_first + c.global_last, c.block, checks.form.segment, blocks);
+  else if (const std::string key = checks.of("random"); c.random > most && checks.check.none_in({key.c_str()}))
+    checks.check.refuse(key,
+                        "{} is {}, but of the {} blocks of {} positions only {} are left beside the window and "
+                        "global ones; lower it, or {}",
+                        key, c.random, blocks, c.block, most, checks.of("block"));
 }
 
 // The power of two nearest to the square root, as section 4.2 of the paper recommends, or a larger one if a summary
@@ -80,8 +157,24 @@ const Choices<kernels::PartKind>& part_names() {
                                           {"column", PartKind::column},
                                           {"fixed_block", PartKind::fixed_block},
                                           {"fixed_summary", PartKind::fixed_summary},
-                                          {"first", PartKind::first}};
+                                          {"first", PartKind::first},
+                                          {"block_window", PartKind::block_window},
+                                          {"dilated", PartKind::dilated},
+                                          {"random_blocks", PartKind::random_blocks},
+                                          {"shifted_block", PartKind::shifted_block}};
   return names;
+}
+
+kernels::PatternConfig with_global(kernels::PatternConfig pattern, const GlobalRows& global) {
+  if (!global.given()) return pattern;
+  if (any_part(pattern, kernels::reads_random)) {
+    pattern.global_first = global.first, pattern.global_last = global.last;
+    return pattern;
+  }
+  pattern.parts.push_back(kernels::PartKind::first);
+  pattern.integration = kernels::Integration::merged;
+  pattern.first = global.first;
+  return pattern;
 }
 
 void AttentionConfig::visit(SettingsVisitor& v) {
@@ -99,6 +192,15 @@ void AttentionConfig::visit(SettingsVisitor& v) {
   v.field("distinct_heads", c.distinct_heads, Need::optional);
   v.field("summary_inclusive", c.summary_inclusive, Need::optional);
   v.field("first", c.first, Need::optional, ranges::not_negative);
+  v.list("dilation", c.dilation, Need::optional);
+  v.field("block", c.block, Need::optional, ranges::not_negative);
+  v.field("blocks", c.blocks, Need::optional, number_of_blocks);
+  visit_shifts(v, c);
+  v.field("random", c.random, Need::optional, ranges::not_negative);
+  using kernels::BlockDraw;
+  v.choice("draw", c.draw, Need::optional,
+           Choices<BlockDraw>{{"balanced", BlockDraw::balanced}, {"published", BlockDraw::published}});
+  v.field("seed", c.seed, Need::optional, ranges::not_negative);
   using kernels::Direction;
   v.choice("direction", c.direction, Need::optional,
            Choices<Direction>{{"past", Direction::past}, {"both", Direction::both}});
@@ -108,17 +210,24 @@ void AttentionConfig::visit(SettingsVisitor& v) {
 // Sentences of the pattern begin with "attention." and a key.
 void AttentionConfig::check(const MixerChecks& checks) const {
   if (!checks.check.none_in({checks.key.c_str(), "model.heads", "model.layers"})) return;
-  std::string problem = kernels::problem_of(pattern, checks.form.heads, checks.form.block.layers);
+  if (!check_global(checks, pattern)) return;
+  std::string problem =
+      kernels::problem_of(with_global(pattern, checks.form.block.global), checks.form.heads, checks.form.block.layers);
   if (!problem.empty()) {
     const std::string section = "attention.";
     for (std::size_t at = 0; (at = problem.find(section, at)) != std::string::npos; at += checks.key.size() + 1)
       problem.replace(at, section.size(), checks.key + ".");
     checks.check.refuse(problem.substr(0, problem.find(' ')), "{}", problem);
   }
-  if (pattern.direction == kernels::Direction::both)
-    checks.check.refuse(checks.of("direction"),
-                        "{} is both, but a decoder predicts each position from those before it; set it to past",
-                        checks.of("direction"));
+  if (pattern.direction != checks.form.block.direction)
+    checks.check.refuse(checks.of("direction"), "{}",
+                        pattern.direction == kernels::Direction::both
+                            ? fmt::format("{} is both, but a decoder predicts each position from those before it; set "
+                                          "it to past",
+                                          checks.of("direction"))
+                            : fmt::format("{} is past, but this model reads every position in both directions; remove "
+                                          "it",
+                                          checks.of("direction")));
   if (checks.form.heads < checks.form.block.heads && checks.check.none_in({"parallel.sequence_ranks"}) &&
       checks.form.heads % checks.sequence_ranks != 0)
     checks.check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide {}, {}",
@@ -130,6 +239,11 @@ void AttentionConfig::check_training(const MixerChecks& checks) const {
   const std::string stride_key = checks.of("stride"), window_key = checks.of("window");
   const std::int64_t context = checks.form.segment;
   if (!checks.check.none_in({"data.context"})) return;
+  const kernels::PatternConfig whole = with_global(pattern, checks.form.block.global);
+  check_drawn(checks, whole);
+  if (whole.first > context && pattern.first == 0)
+    checks.check.refuse("model.global.first", "model.global.first is {}, but must be at most data.context, {}",
+                        whole.first, context);
   if (checks.check.none_in({stride_key.c_str()}) && pattern.stride > context) {
     const std::int64_t usual = usual_stride(pattern, context);
     checks.check.refuse(stride_key, "{} is {}, but must be at most data.context, {}; {}", stride_key, pattern.stride,
@@ -141,14 +255,18 @@ void AttentionConfig::check_training(const MixerChecks& checks) const {
     checks.check.refuse(window_key,
                         "{0} is {1}, but must be at most data.context, {2}; set {0}: 0, which is stride + 1",
                         window_key, pattern.window, context);
-  const std::string first_key = checks.of("first");
-  if (checks.check.none_in({first_key.c_str()}) && pattern.first > context)
-    checks.check.refuse(first_key, "{} is {}, but must be at most data.context, {}", first_key, pattern.first, context);
+  const struct {
+    const char* name;
+    std::int64_t value;
+  } lengths[] = {{"first", pattern.first}, {"block", pattern.block}, {"blocks", pattern.blocks}};
+  for (const auto& [name, value] : lengths)
+    if (const std::string key = checks.of(name); checks.check.none_in({key.c_str()}) && value > context)
+      checks.check.refuse(key, "{} is {}, but must be at most data.context, {}", key, value, context);
 }
 
 std::unique_ptr<MixerFamily> AttentionConfig::make(const MixerForm& form, ParameterSet& /*parameters*/,
                                                    StateSet& /*states*/) const {
-  return std::make_unique<AttentionFamily>(form, pattern, sink);
+  return std::make_unique<AttentionFamily>(form, with_global(pattern, form.block.global), sink);
 }
 
 }  // namespace longstride

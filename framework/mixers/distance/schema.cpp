@@ -223,6 +223,11 @@ void DistanceSettings::visit(SettingsVisitor& v) {
 
 void DistanceSettings::check(const MixerChecks& checks) const {
   if (!checks.check.none_in({checks.key.c_str(), checks.memory_key.c_str(), "model.heads", "model.layers"})) return;
+  if (checks.form.block.direction == kernels::Direction::both)
+    return checks.check.refuse(checks.key,
+                               "{} has kind distance, which counts positions back, but this model reads in "
+                               "both directions; set kind: attention or scan",
+                               checks.key);
   Checks(checks, *this).run(problem_of_windows(distance.window, checks.form.block.layers));
 }
 

@@ -13,14 +13,14 @@
 namespace longstride {
 namespace {
 
-// The weights of keys `first` to `query` of a head: phi_q . phi_k and the decay since.
+// The weights of keys `first` to `last` of a head, of rows 0 to `last`: phi_q . phi_k and the decay since.
 std::vector<double> weights_of(const Tensor& phi_q, const Tensor& phi_k, const Tensor& decay, std::int64_t query,
-                               std::int64_t head, std::int64_t first) {
+                               std::int64_t head, std::int64_t first, std::int64_t last) {
   const std::int64_t size = phi_q.size(3), heads = phi_q.size(2);
-  std::vector<double> out(static_cast<std::size_t>(query) + 1, 0.0);
+  std::vector<double> out(static_cast<std::size_t>(last) + 1, 0.0);
   const float* q = phi_q.as<float>() + query * phi_q.stride(1) + head * phi_q.stride(2);
   double log_decay = 0;
-  for (std::int64_t j = query; j >= first; --j) {
+  for (std::int64_t j = last; j >= first; --j) {
     const float* k = phi_k.as<float>() + j * phi_k.stride(1) + head * phi_k.stride(2);
     double sum = 0;
     for (std::int64_t c = 0; c < size; ++c) sum += static_cast<double>(q[c]) * static_cast<double>(k[c]);
@@ -61,7 +61,7 @@ PairCost ScanMixer::cost(std::int64_t positions) const {
              projected =
                  config_.scan.has_features() ? 4.0 * static_cast<double>(rows_of_projection() * config_.key_size) : 0.0;
   PairCost cost;
-  cost.pairs = cost.dense_pairs = heads * (n * (n + 1) / 2);
+  cost.pairs = cost.dense_pairs = heads * (both() ? n * n : n * (n + 1) / 2);
   const double products = (delta() ? 6.0 : 4.0) * state;
   cost.forward_flops = n * heads * products;
   cost.backward_flops = n * heads * 2.5 * products;
@@ -71,7 +71,7 @@ PairCost ScanMixer::cost(std::int64_t positions) const {
 
 // A state is a sum over all positions before, so no pair weighs 0.
 Mixer::PairWeight ScanMixer::pair_weight(std::int64_t /*head*/, double /*span*/) const {
-  return [](std::int64_t query, std::int64_t key) { return key <= query ? 1.0 : 0.0; };
+  return [all = both()](std::int64_t query, std::int64_t key) { return all || key <= query ? 1.0 : 0.0; };
 }
 
 std::string ScanMixer::problem_of_probabilities() const {
@@ -93,12 +93,16 @@ void ScanMixer::show_probabilities(Context& ctx, const Tensor& normed_input, con
   scan(ctx, read, made, Pace::training);
   if (ctx.planning()) return;
   const auto* begin = ctx.documents.begin.as<const std::int32_t>();
+  const auto* end = ctx.documents.end.as<const std::int32_t>();
   const std::int64_t n = normed_input.size(1);
   for (std::size_t i = 0; i < queries.size(); ++i) {
     std::vector<std::vector<double>> all;
     for (std::int64_t head = 0; head < config_.heads; ++head) {
-      std::vector<double>& row = all.emplace_back(
-          weights_of(read.phi_q, read.phi_k, read.decay, queries[i], head, begin != nullptr ? begin[queries[i]] : 0));
+      const std::int64_t query = queries[i], first = begin != nullptr ? begin[query] : 0,
+                         last = !both() ? query : (end != nullptr ? std::int64_t{end[query]} : n) - 1;
+      std::vector<double>& row =
+          all.emplace_back(weights_of(read.phi_q, read.phi_k, read.decay, query, head, first, last));
+      if (both()) row.resize(static_cast<std::size_t>(n), 0.0);
       const double sum = static_cast<double>(made.denominator.as<const float>()[head * n + queries[i]]);
       for (double& w : row) w = sum > 0 ? w / sum : 0;
     }
@@ -109,6 +113,7 @@ void ScanMixer::show_probabilities(Context& ctx, const Tensor& normed_input, con
 void ScanMixer::extend(Reach& reach) const {
   const Reach below = reach;
   std::int64_t least = config_.scan.memory ? -Reach::without_end : 0;
+  if (both()) least = below.earliest_of(0, 1, reach.segment());
   for (std::int64_t i = 0; i < reach.segment(); ++i) {
     least = std::min(least, below.earliest_of(i));
     reach.lower(i, least);

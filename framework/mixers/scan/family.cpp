@@ -15,6 +15,7 @@ ScanFamily::ScanFamily(const MixerForm& form, const ScanSettings& settings) {
   config_.output_biased = block.attention_bias && form.output_bias;
   config_.transform = block.transform();
   config_.segment = form.segment;
+  config_.direction = block.direction;
   config_.scan = settings.resolved();
 }
 

@@ -111,7 +111,8 @@ void ScanMixer::forward_keeping(Context& ctx, const Tensor& normed, const Branch
 
 void ScanMixer::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
                               Tape& tape) const {
-  forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1), normalises() ? kept.at(2) : Tensor{}});
+  forward_with(ctx, normed, out, &tape, nullptr,
+               {kept.at(0), both() ? Tensor{} : kept.at(1), normalises() ? kept.back() : Tensor{}});
 }
 
 ScanMixer::Projected ScanMixer::project(Context& ctx, const Tensor& normed, Scratch& scratch, Tape* tape) const {
@@ -153,7 +154,7 @@ ScanMixer::Scanned ScanMixer::tensors(Context& ctx, std::int64_t batch, std::int
   const std::int64_t heads = config_.heads / ctx.sequence_ranks();
   Scanned out;
   out.o = scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape);
-  if (kept)
+  if (kept && !both())
     out.chunk_states =
         scratch.tensor({batch * heads, kernels::scan_states(ctx.device, problem(ctx.compute, batch * heads, seq)),
                         key_rows_of_state(), columns()},
@@ -175,7 +176,8 @@ void ScanMixer::scan(Context& ctx, const Operands& in, const Scanned& out, Pace 
                                   .denominator = out.denominator,
                                   .first_state = in.states.sums,
                                   .last_state = in.states.next_sums,
-                                  .chunk_states = out.chunk_states});
+                                  .chunk_states = out.chunk_states,
+                                  .direction = config_.direction});
 }
 
 void ScanMixer::add_skip(Context& ctx, const Operands& in, const Tensor& o) const {
@@ -213,7 +215,8 @@ void ScanMixer::scan_back(Context& ctx, const Operands& read, const Scanned& mad
                                           .dk = to.dphi_k,
                                           .dv = slice_of(to.dmixed, 2),
                                           .ddecay = to.decay,
-                                          .dbeta = to.beta});
+                                          .dbeta = to.beta,
+                                          .direction = config_.direction});
 }
 
 Tensor ScanMixer::finish(Context& ctx, const Tensor& o, const Tensor& gate, Scratch& scratch) const {
@@ -258,7 +261,8 @@ void ScanMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOut
     for (const Tensor& t : {normed, in.qkv, in.decay_low, in.decay, in.beta, in.gate, drawn, o}) tape->push(t);
   if (tape != nullptr || kept_on != nullptr) {
     Tape& on = tape != nullptr ? *tape : *kept_on;
-    on.push(known.o), on.push(known.chunk_states);
+    on.push(known.o);
+    if (!both()) on.push(known.chunk_states);
     if (normalises()) on.push(known.denominator);
   }
   if (!out.given()) return;
@@ -270,7 +274,8 @@ void ScanMixer::forward_with(Context& ctx, const Tensor& normed, const BranchOut
 void ScanMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
   Scanned made;
   if (normalises()) made.denominator = tape.pop();
-  made.chunk_states = tape.pop(), made.o = tape.pop();
+  if (!both()) made.chunk_states = tape.pop();
+  made.o = tape.pop();
   const Tensor o = tape.pop(), drawn = tape.pop();
   Projected in;
   in.gate = tape.pop(), in.beta = tape.pop(), in.decay = tape.pop(), in.decay_low = tape.pop(), in.qkv = tape.pop();

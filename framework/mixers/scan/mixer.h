@@ -34,8 +34,9 @@ struct ScanMixerConfig {
   bool output_biased = true;             // W_p has a bias
   kernels::QueryKeyTransform transform;  // applied to q and k before features
   std::int64_t segment = 0;              // positions of a whole one
-  std::uint32_t layer = 0;               // a number of its own in the model, for the draws of features
-  ScanSettings scan;                     // without `automatic`
+  kernels::Direction direction = kernels::Direction::past;
+  std::uint32_t layer = 0;  // a number of its own in the model, for the draws of features
+  ScanSettings scan;        // without `automatic`
 };
 
 // Tensors that continue from window to window, or from position to position: read, and written for the next. All may
@@ -67,8 +68,8 @@ class ScanMixer final : public Mixer {
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
   Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
   const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
-  // o, the states before every chunk, and the denominators.
-  int kept_results() const override { return normalises() ? 3 : 2; }
+  // o, but in both directions the states before every chunk, and the denominators.
+  int kept_results() const override { return 1 + (both() ? 0 : 1) + (normalises() ? 1 : 0); }
   void forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const override;
   void forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
                      Tape& tape) const override;
@@ -84,7 +85,7 @@ class ScanMixer final : public Mixer {
   // In facts.cpp, and bench.cpp.
   std::int64_t heads() const override { return config_.heads; }
   std::string kind(std::int64_t head) const override;
-  KeyRows key_rows() const override { return {.segment = config_.segment}; }
+  KeyRows key_rows() const override { return {.segment = config_.segment, .ahead = both()}; }
   PairCost cost(std::int64_t positions) const override;
   PairWeight pair_weight(std::int64_t head, double span) const override;
   std::string problem_of_probabilities() const override;
@@ -176,9 +177,11 @@ class ScanMixer final : public Mixer {
   bool gate_first() const { return config_.scan.norm == ScanNorm::gated_rms; }
   bool shares_keys() const { return config_.key_heads < config_.heads; }
   bool delta() const { return config_.scan.form == kernels::ScanForm::delta; }
+  bool both() const { return config_.direction == kernels::Direction::both; }
   // Keys' features have a decay.
   bool keeps_c(Pace pace) const {
-    return config_.scan.stabilised() && (pace == Pace::decoding || config_.scan.stabiliser == Stabiliser::running);
+    return config_.scan.stabilised() && !both() &&
+           (pace == Pace::decoding || config_.scan.stabiliser == Stabiliser::running);
   }
   kernels::FeatureKind feature_kind() const;
   std::int64_t rows_of_projection() const;

@@ -29,6 +29,7 @@ class ScanChecks {
     form();
     features();
     quotient();
+    if (at_.form.block.direction == kernels::Direction::both) directions();
     around();
     heads();
     if (at_.sequence_ranks > 1 && at_.check.none_in({"parallel.sequence_ranks"})) ranks();
@@ -122,6 +123,20 @@ class ScanChecks {
       refuse("stabiliser",
              "{} is published, which looks at all keys of a window and none before; set running, or "
              "memory: none");
+  }
+
+  // In both directions every position reads one sum over all of its document.
+  void directions() {
+    constexpr const char* sentence = "{} is {}, but a scan in both directions {}; {}";
+    if (s_.form != ScanForm::sum)
+      refuse("form", sentence, s_.form == ScanForm::gated ? "gated" : "delta", "is one sum over all positions",
+             "set sum");
+    if (s_.convolution > 1)
+      refuse("convolution", sentence, s_.convolution, "has no convolution, which reads earlier positions alone",
+             "remove it");
+    if (s_.memory) refuse("memory", sentence, "state", "remembers nothing from window to window", "set none");
+    if (s_.stabiliser == Stabiliser::published)
+      refuse("stabiliser", sentence, "published", "stabilises by all keys anyway", "remove it");
   }
 
   void quotient() {

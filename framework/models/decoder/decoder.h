@@ -8,14 +8,10 @@
 // Compressive Transformer (Rae et al. 2020).
 #pragma once
 #include <memory>
-#include <vector>
 
 #include "framework/layers/heads/next_byte.h"
-#include "framework/layers/input.h"
-#include "framework/layers/stack.h"
 #include "framework/models/decoder/config.h"
-#include "framework/models/mixes_positions.h"
-#include "framework/models/model.h"
+#include "framework/models/stack_model.h"
 
 namespace longstride {
 
@@ -23,34 +19,11 @@ namespace generation {
 struct Weights;
 }
 
-class Decoder : public Model,
-                public Decodes,
-                public GeneratesInOneKernel,
-                public DividesSequences,
-                public SetsWindows,
-                public MixesPositions {
+class Decoder : public StackModel, public Decodes, public GeneratesInOneKernel, public DividesSequences {
  public:
   explicit Decoder(const DecoderConfig& config);
 
-  ParameterSet& parameters() override { return parameters_; }
-  std::int64_t context() const override { return config_.context; }
-  std::int64_t vocabulary() const override { return config_.vocabulary; }
-  const StateSet& states() const override { return states_; }
-  BatchFields fields() const override;
-  std::int64_t warm_up_steps() const override;
-  std::int64_t reach_of_memory() const override;
-  std::vector<std::string> auxiliary_losses() const override { return family_->auxiliary_losses(); }
-
-  void losses(Context& ctx, const Batch& batch, const Tensor& losses) const override;
-  void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const override;
-  SequenceCost cost(std::int64_t positions) const override;
   void check_group(int ranks) const override;
-  void set_windows(const std::vector<std::int64_t>& of_layers) override;
-
-  std::int64_t layers() const override { return config_.layers; }
-  const Mixer& mixer(std::int64_t layer) const override { return *mixers_[static_cast<std::size_t>(layer)]; }
-  void visit_attention(Context& ctx, const Batch& batch, const std::vector<std::int64_t>& queries,
-                       const AttentionVisitor& visit) const override;
 
   // In decoding.cpp.
   std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
@@ -64,25 +37,10 @@ class Decoder : public Model,
                 std::int64_t count) const override;
 
  private:
-  // The positions of each sequence that this rank holds in a step or an evaluation.
-  struct RankSpan {
-    std::int64_t first = 0;
-    NextByteHead::Asked asked;  // (batch, seq / ranks)
-  };
-  // The bounds of the documents of a batch that has them, from `memory`: a Tape, or Scratch.
-  template <class Memory>
-  DocumentBounds bounds_of(Context& ctx, const Batch& batch, Memory& memory) const;
-  RankSpan span_of(const Context& ctx, const Batch& batch, const Tensor& losses) const;
   generation::Weights generation_weights(const Stack::Caches& caches) const;
 
   DecoderConfig config_;
-  ParameterSet parameters_;
-  StateSet states_;
-  std::unique_ptr<MixerFamily> family_;
-  std::vector<std::shared_ptr<const Mixer>> mixers_;  // the blocks' own
-  std::unique_ptr<Input> input_;
-  std::unique_ptr<Stack> stack_;
-  std::unique_ptr<NextByteHead> head_;
+  const NextByteHead* head_ = nullptr;  // the model's
 };
 
 }  // namespace longstride

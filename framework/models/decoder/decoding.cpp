@@ -58,12 +58,12 @@ generation::Weights Decoder::generation_weights(const Stack::Caches& caches) con
   const auto value = [](const Parameter& p) { return p.value; };
   const auto master = [](const Parameter& p) { return p.master; };
   generation::Weights w;
-  w.embedding = input_->embedding().tables();
-  w.final_gain = master(stack_->final_norm()->gain());
-  w.final_bias = master(stack_->final_norm()->bias());
+  w.embedding = input().embedding().tables();
+  w.final_gain = master(stack().final_norm()->gain());
+  w.final_bias = master(stack().final_norm()->bias());
   w.output = value(head_->weight());
   for (std::int64_t k = 0; k < layers(); ++k) {
-    const Stack::Block& block = stack_->blocks()[static_cast<std::size_t>(k)];
+    const Stack::Block& block = stack().blocks()[static_cast<std::size_t>(k)];
     const AttentionMixer& attention = *as_attention(mixer(k));
     const Linear &qkv = attention.query_key_value(), &output = attention.output();
     const Linear &inner = block.feed_forward->inner(), &outer = block.feed_forward->outer();
@@ -91,11 +91,11 @@ generation::Weights Decoder::generation_weights(const Stack::Caches& caches) con
 std::unique_ptr<DecodingState> Decoder::begin_decoding(Context& ctx, std::int64_t batch, std::int64_t positions) const {
   auto state = std::make_unique<DecoderState>(ctx);
   const std::size_t before = ctx.arena->scratch_used();
-  state->caches = stack_->make_caches(ctx, state->scratch, batch, positions);
+  state->caches = stack().make_caches(ctx, state->scratch, batch, positions);
   if (positions > config_.context) state->place = state->scratch.tensor({1}, Dtype::i64);
   state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
-  const bool known =
-      std::all_of(mixers_.begin(), mixers_.end(), [](const auto& mixer) { return as_attention(*mixer) != nullptr; });
+  bool known = true;
+  for (std::int64_t layer = 0; layer < layers(); ++layer) known = known && as_attention(mixer(layer)) != nullptr;
   if (ctx.device == Device::cpu || !known || !config_.has_default_form()) return state;
   const generation::ModelShape shape = shape_of(config_, *state, batch, ctx.compute);
   state->one_kernel = generation::supports(shape);
@@ -137,9 +137,9 @@ void Decoder::decode(Context& ctx, DecodingState& state, std::int64_t position, 
   }
   Scratch scratch(quiet);
   const Tensor h = scratch.tensor({previous.size(0), previous.size(1), config_.width}, ctx.residual_dtype());
-  input_->embedding().decode(quiet, previous, h, position);
+  input().embedding().decode(quiet, previous, h, position);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
-  stack_->decode(quiet, h, normed, own.caches, position);
+  stack().decode(quiet, h, normed, own.caches, position);
   head_->logits(quiet, normed, logits);
 }
 

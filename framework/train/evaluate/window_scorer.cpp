@@ -16,14 +16,23 @@ std::size_t losses_bytes(const Model& model, const EvaluationConfig& config) {
   return static_cast<std::size_t>(config.batch * model.fields().losses(config.context)) * sizeof(float);
 }
 
+std::size_t right_bytes(const Model& model, const EvaluationConfig& config) {
+  if (capability<Predicts>(model) == nullptr) return 0;
+  return static_cast<std::size_t>(config.batch * model.fields().losses(config.context));
+}
+
 Tensor take_block(Scratch& scratch, const BatchLayout& layout) {
   return scratch.tensor({static_cast<std::int64_t>(layout.bytes())}, Dtype::u8);
 }
 
-// The losses of a batch, with what its rows remember. Counts as it computes.
-void score_batch(const Model& model, Context& ctx, const Batch& batch, const Tensor& losses) {
+// The losses of a batch, with what its rows remember, and which answers are right, if that is to be known. Counts as it
+// computes.
+void score_batch(const Model& model, Context& ctx, const Batch& batch, const Tensor& losses, const Tensor& right) {
   if (ctx.state.given()) ops::begin_states(ctx, model.states(), ctx.state, batch.starts);
-  model.losses(ctx, batch, losses);
+  if (right.given())
+    capability<Predicts>(model)->judge(ctx, batch, losses, right);
+  else
+    model.losses(ctx, batch, losses);
   ops::keep_states(ctx, ctx.state);
 }
 
@@ -39,8 +48,10 @@ WindowScorer::WindowScorer(const Model& model, const Objective& objective, Conte
       scratch_(ctx_),
       host_rows_(ctx.device, layout_of(model, config.batch, config.context).bytes()),
       host_losses_(ctx.device, losses_bytes(model, config)),
+      host_right_(ctx.device, right_bytes(model, config)),
       scores_(windows.size() * (1 + objective.sums()), 0.0),
       fields_(model.fields()),
+      judges_(objective.judges()),
       most_(fields_.losses(config.context)) {
   if (config.keep_losses) losses_.assign(windows.size() * static_cast<std::size_t>(most_), 0.0f);
   ctx_.state = ops::take_states(ctx, model.states(), config.batch, scratch_);
@@ -56,12 +67,15 @@ std::size_t WindowScorer::bytes(const Model& model, const Context& ctx, const Ev
   const Tensor block = take_block(scratch, layout);
   const std::int64_t each = model.fields().losses(config.context / ctx.sequence_ranks());
   const Tensor losses = scratch.tensor({config.batch, each}, ctx.exact);
-  score_batch(model, planned, layout.at(block.data()), losses);
+  const bool judges = capability<Predicts>(model) != nullptr;  // an objective may ask it to
+  const Tensor right = judges ? scratch.tensor(losses.shape(), Dtype::u8) : Tensor{};
+  score_batch(model, planned, layout.at(block.data()), losses, right);
   return counting.high_water();
 }
 
 std::size_t WindowScorer::host_bytes(const Model& model, const EvaluationConfig& config) {
-  return layout_of(model, config.batch, config.context).bytes() + losses_bytes(model, config);
+  return layout_of(model, config.batch, config.context).bytes() + losses_bytes(model, config) +
+         right_bytes(model, config);
 }
 
 void WindowScorer::score(const std::vector<ScoredRow>& rows, std::int64_t length) {
@@ -72,17 +86,20 @@ void WindowScorer::score(const std::vector<ScoredRow>& rows, std::int64_t length
   Scratch scratch(ctx_);
   const BatchLayout layout = layout_of(model_, count, run * ranks);
   const Tensor block = take_block(scratch, layout), losses = scratch.tensor({count, fields_.losses(run)}, ctx_.exact);
+  const Tensor right = judges_ ? scratch.tensor(losses.shape(), Dtype::u8) : Tensor{};
   const Batch host = layout.at(host_rows_.of(block));
   read(rows, host);
   const Queue queue = ctx_.queue();
   host_rows_.send(queue, block);
   Context here = ctx_;
   if (ctx_.state.given()) here.state = ctx_.state.slice(0, count);
-  score_batch(model_, here, layout.at(block.data()), losses);
+  score_batch(model_, here, layout.at(block.data()), losses, right);
   const void* const scored = host_losses_.fetch(queue, losses);
+  const auto* const judged = judges_ ? reinterpret_cast<const std::uint8_t*>(host_right_.fetch(queue, right)) : nullptr;
   queue.synchronize();
-  kernels::with_float_type(
-      losses.dtype(), [&](auto zero) { add(rows, run, host.weights, static_cast<const decltype(zero)*>(scored)); });
+  kernels::with_float_type(losses.dtype(), [&](auto zero) {
+    add(rows, run, host.weights, static_cast<const decltype(zero)*>(scored), judged);
+  });
 }
 
 void WindowScorer::read(const std::vector<ScoredRow>& rows, const Batch& batch) const {
@@ -94,8 +111,9 @@ void WindowScorer::read(const std::vector<ScoredRow>& rows, const Batch& batch) 
     const EvaluationWindow w = given ? windows_[static_cast<std::size_t>(rows[r].window)] : EvaluationWindow{};
     const std::int64_t before = starts ? 0 : 1;
     if (given) sequences_.read(w.sequence, w.start - before, w.length + before, bytes.data() + 1 - before);
-    objective_.write(batch, row, {bytes.data() + 1, bytes.front(), starts}, {0, rows[r].window});
-    write_groups(batch, row, sequences_.documents(w.sequence), w.start, w.length);
+    RowBytes of = sequences_.row(w.sequence, w.start, w.length, bytes.data() + 1);
+    of.before = bytes.front(), of.starts = starts;
+    objective_.write_row_of(batch, row, of, {0, rows[r].window});
   }
 }
 
@@ -106,12 +124,14 @@ WindowScorer::LossRange WindowScorer::scored_of(const EvaluationWindow& window, 
 }
 
 template <class T>
-void WindowScorer::add(const std::vector<ScoredRow>& rows, std::int64_t run, const Tensor& weights, const T* losses) {
+void WindowScorer::add(const std::vector<ScoredRow>& rows, std::int64_t run, const Tensor& weights, const T* losses,
+                       const std::uint8_t* right) {
   const std::int64_t first = fields_.asked > 0 ? 0 : ctx_.sequence_rank() * run;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (rows[r].window < 0 || !rows[r].counts) continue;
     const auto window = static_cast<std::size_t>(rows[r].window);
-    const T* row = losses + static_cast<std::int64_t>(r) * fields_.losses(run);
+    const std::int64_t of_row = static_cast<std::int64_t>(r) * fields_.losses(run);
+    const T* row = losses + of_row;
     const float* weight =
         weights.given() ? weights.as<float>() + static_cast<std::int64_t>(r) * weights.size(1) : nullptr;
     double* scores = scores_.data() + window * (1 + objective_.sums());
@@ -120,7 +140,8 @@ void WindowScorer::add(const std::vector<ScoredRow>& rows, std::int64_t run, con
       const T loss = row[t - first];
       const double counts = weight != nullptr ? static_cast<double>(weight[t]) : 1;
       scores[0] += counts;
-      objective_.add(static_cast<double>(loss), counts, scores + 1);
+      const bool is_right = right != nullptr && right[of_row + t - first] != 0;
+      objective_.add({static_cast<double>(loss), counts, is_right}, scores + 1);
       if (!losses_.empty())
         losses_[window * static_cast<std::size_t>(most_) + static_cast<std::size_t>(t)] = static_cast<float>(loss);
     }

@@ -41,7 +41,8 @@ class WindowScorer {
   };
   LossRange scored_of(const EvaluationWindow& window, std::int64_t first, std::int64_t positions) const;
   template <class T>
-  void add(const std::vector<ScoredRow>& rows, std::int64_t run, const Tensor& weights, const T* losses);
+  void add(const std::vector<ScoredRow>& rows, std::int64_t run, const Tensor& weights, const T* losses,
+           const std::uint8_t* right);
 
   const Model& model_;
   const Objective& objective_;
@@ -49,9 +50,10 @@ class WindowScorer {
   const SequenceSet& sequences_;
   const std::vector<EvaluationWindow>& windows_;
   Scratch scratch_;  // holds the states
-  HostSide host_rows_, host_losses_;
+  HostSide host_rows_, host_losses_, host_right_;
   std::vector<double> scores_;
   const BatchFields fields_;
+  const bool judges_;          // the objective wants to know which answers are right
   const std::int64_t most_;    // losses of a window
   std::vector<float> losses_;  // (windows, most_), if they are to be kept
 };

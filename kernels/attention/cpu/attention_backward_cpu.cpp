@@ -49,10 +49,9 @@ NumberedPart part_of(const AttentionPlan& plan, std::int64_t head, std::int32_t 
   return {};
 }
 
-// True if every key tile is reached: every position then has a query, which may attend to itself.
+// True if every key tile is reached: every position then has a query, which sees it.
 bool reaches_every_key(const AttentionBackwardArgs& args, const Part& part) {
-  return part.kind != PartKind::fixed_summary && part.kind != PartKind::first && args.plan->queries >= args.plan->n &&
-         !args.bounds.given() && !args.lists.given();
+  return sees_itself(part.kind) && args.plan->queries >= args.plan->n && !args.bounds.given() && !args.lists.given();
 }
 
 // D of every row; zeroes dK and dV where the first part does not reach all keys.

@@ -4,6 +4,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "kernels/attention/pattern/random_blocks.h"
+
 namespace longstride::kernels {
 
 namespace {
@@ -23,7 +25,9 @@ struct PassOrder {
   }
 };
 
-bool is_window(PartKind kind) { return kind == PartKind::local || kind == PartKind::fixed_block; }
+bool is_window(PartKind kind) {
+  return kind == PartKind::local || kind == PartKind::fixed_block || kind == PartKind::block_window;
+}
 
 // Turns the parts of one head into passes. Strides, widths and windows beyond the longer of queries and keys are cut to
 // it, which is the same geometry and fits 32 bits.
@@ -38,7 +42,8 @@ class HeadPasses {
         longest_(std::max(n_, queries_)),
         period_(cut(pattern.stride)),
         end_(pattern.direction == Direction::past ? Limit{} : Limit{-longest_, 0}) {
-    const std::vector<PartKind> kinds = parts_of(pattern, layer, heads, head);
+    std::vector<PartKind> kinds = parts_of(pattern, layer, heads, head);
+    if (has_lists(pattern, layer, heads)) kinds = {PartKind::dense};  // which lists restrict
     for (PartKind kind : kinds)
       if (is_window(kind)) add_window(kind, kinds.size() > 1);
     for (PartKind kind : kinds)
@@ -53,7 +58,11 @@ class HeadPasses {
 
   void add_window(PartKind kind, bool merged) {
     Part part{kind, natural(n_), {0, period_}, {}};
-    if (kind == PartKind::local) {
+    if (kind == PartKind::block_window) {
+      const std::int32_t block = cut(pattern_.block);
+      part.low = {block, block};
+      if (pattern_.direction == Direction::both) part.high = {1 - 2 * block, block};
+    } else if (kind == PartKind::local) {
       const Sides sides = window_sides(pattern_);
       part.low = {cut(sides.behind + 1) - 1, 0};
       part.high = {-cut(sides.ahead), 0};
@@ -78,6 +87,8 @@ class HeadPasses {
     if (kind == PartKind::dense) return add_natural(rest_of(kind, natural(n_)));
     if (kind == PartKind::first)
       return add_natural(rest_of(kind, rows_within({0, std::min(cut(pattern_.first), n_), n_, 0}, 0, n_)));
+    if (kind == PartKind::dilated) return add_dilated();
+    if (kind == PartKind::shifted_block) return add_shifted();
     if (kind == PartKind::column) {
       const RowSet column{0, 1, period_, 0};
       passes.push_back({rows_within(column, 0, queries_), period_, rest_of(kind, rows_within(column, 0, n_))});
@@ -88,6 +99,28 @@ class HeadPasses {
     add_natural(rest_of(kind, summary));
     if (pattern_.summary_inclusive && block.begin > 0)
       add_natural(rest_of(kind, rows_within({0, 1, period_, 0}, 0, n_)));
+  }
+
+  // A window in every residue class.
+  void add_dilated() {
+    const std::int32_t d = cut(dilation_of(pattern_, head_));
+    const auto reach = [&](std::int64_t keys) { return cut(std::min<std::int64_t>(keys, longest_) * d); };
+    const Sides sides = window_sides(pattern_);
+    const auto rows = [&](std::int32_t n) { return d == 1 ? natural(n) : rows_within({0, 1, d, 0}, 0, n); };
+    const Part part{PartKind::dilated, rows(n_), {reach(sides.behind), 0}, {-reach(sides.ahead), 0}};
+    passes.push_back({rows(queries_), d, {part}});
+  }
+
+  // The blocks behind the own one by the shift, or, those that it takes beyond the last, as many before it.
+  void add_shifted() {
+    const EvenBlocks blocks(pattern_, longest_);
+    const auto length = static_cast<std::int32_t>(blocks.length), count = static_cast<std::int32_t>(blocks.count),
+               shift = static_cast<std::int32_t>(shift_of(pattern_, head_) % count);
+    const auto behind = [&](std::int32_t by) {
+      return Part{PartKind::shifted_block, natural(n_), {-by * length, length}, {1 - (by + 1) * length, length}};
+    };
+    if (shift > 0) add_natural({behind(shift - count)});
+    add_natural({behind(shift)});
   }
 
   // Parts in natural query order share one pass.
@@ -118,6 +151,9 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
   if (queries != n && pattern.direction == Direction::past)
     throw std::invalid_argument("attention of " + std::to_string(queries) + " queries to " + std::to_string(n) +
                                 " keys, but a pattern of the past takes as many queries as keys; use direction both");
+  if (queries != n && has_lists(pattern, layer, heads))
+    throw std::invalid_argument("attention of " + std::to_string(queries) + " queries to " + std::to_string(n) +
+                                " keys, but random_blocks takes as many queries as keys");
   plan->n = static_cast<std::int32_t>(n);
   plan->queries = static_cast<std::int32_t>(queries);
   plan->tile = tile;
@@ -147,9 +183,11 @@ bool looks_ahead(const AttentionPlan& plan) {
 bool every_query_sees_a_key(const AttentionPlan& plan) {
   if (plan.queries != plan.n) return false;
   const auto sees = [&](const Pass& pass, const Part& part) {
+    if (part.kind == PartKind::shifted_block) return true;  // one block or another
     const bool to_itself = part.low.back >= 0 && part.high.back <= -std::max(0, part.high.block - 1);
     const bool from_start = part.low.back >= plan.n, to_end = part.high.back <= -plan.n;
-    const bool sees_start = from_start && part.keys.length > 0 && (to_end || part.keys.base <= pass.queries.base);
+    const bool sees_start =
+        from_start && part.keys.length > 0 && (to_end || (part.high == Limit{} && part.keys.base <= pass.queries.base));
     return to_itself && (part.keys == pass.queries || sees_start);
   };
   // The classes of a pass shift queries and keys alike.

@@ -23,8 +23,12 @@
 //     column         0              i        i - w  or  floor(i/l) l - 1
 //     fixed_summary  0              i        i - w  or  floor(i/l) l - 1
 //     first          0              i        i - w  or  floor(i/l) l - 1
-// In both directions the high limit is the last key, i + (w-1)/2 or floor(i/l) l + l - 1; a part merged with a window
-// becomes two, behind it and ahead of it.
+//     block_window   floor(i/B)B-B  i
+//     dilated        i - (w - 1) d  i
+//     random_blocks  like dense, and lists restrict it (block_lists.h)
+//     shifted_block  floor(i/L) L + s L and as much + L - 1, and both less n's blocks: two parts
+// In both directions the high limit is the last key, i + (w-1)/2, floor(i/l) l + l - 1 or floor(i/B) B + 2B - 1; a part
+// merged with a window becomes two, behind it and ahead of it.
 // Counted in entries of the row set, every query row therefore has one interval, whose ends never decrease from row to
 // row: tiles follow from the first and last row of a tile, and a partial tile is masked by two comparisons.
 #pragma once

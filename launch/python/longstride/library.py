@@ -28,6 +28,12 @@ class _Pattern(ctypes.Structure):
         ("layer", ctypes.c_int64),
         ("direction", ctypes.c_char_p),
         ("first", ctypes.c_int64),
+        ("block", ctypes.c_int64),
+        ("blocks", ctypes.c_int64),
+        ("shifts", ctypes.POINTER(ctypes.c_int64)),
+        ("shift_count", ctypes.c_size_t),
+        ("dilation", ctypes.POINTER(ctypes.c_int64)),
+        ("dilation_count", ctypes.c_size_t),
     ]
 
 
@@ -138,12 +144,16 @@ def _check(status):
 def _pattern_of(text):
     """The struct of a pattern's text (pattern.py), which a program may have saved before keys were added; it keeps what
     it points to alive."""
-    p = {"direction": "past", "first": 0, **json.loads(text)}
+    p = {"direction": "past", "first": 0, "block": 0, "blocks": 0, "shifts": [], "dilation": [], **json.loads(text)}
+
+    def numbers(name):
+        return (ctypes.c_int64 * len(p[name]))(*p[name]), len(p[name])
+
     parts = [part.encode() for part in p["parts"]]
     return _Pattern(
         ctypes.sizeof(_Pattern), p["integration"].encode(), (ctypes.c_char_p * len(parts))(*parts), len(parts),
-        p["stride"], p["window"], (ctypes.c_int64 * len(p["summary"]))(*p["summary"]), len(p["summary"]),
-        p["distinct_heads"], p["summary_inclusive"], p["layer"], p["direction"].encode(), p["first"])
+        p["stride"], p["window"], *numbers("summary"), p["distinct_heads"], p["summary_inclusive"], p["layer"],
+        p["direction"].encode(), p["first"], p["block"], p["blocks"], *numbers("shifts"), *numbers("dilation"))
 
 
 class Plan:

@@ -21,6 +21,10 @@ class Pattern:
     layer: int = 0
     direction: str = "past"
     first: int = 0
+    block: int = 0
+    blocks: int = 0
+    shifts: Sequence[int] = ()
+    dilation: Union[int, Sequence[int]] = ()
     # The pattern as an operator of PyTorch takes it.
     text: str = dataclasses.field(init=False, repr=False, compare=False)
 
@@ -33,14 +37,16 @@ class Pattern:
         if not isinstance(self.parts, (list, tuple)):
             raise ValueError(f"parts is {self.parts!r}, but must be a list of names")
         fix("parts", tuple(self.parts))
-        fix("summary", tuple(self.summary) if isinstance(self.summary, (list, tuple)) else (self.summary,))
         if not all(_is_name(name) for name in (self.integration, *self.parts)):
             raise ValueError(f"integration is {self.integration!r} and parts {list(self.parts)!r}, but must be names")
         if not _is_name(self.direction):
             raise ValueError(f"direction is {self.direction!r}, but must be past or both")
-        for name in ("stride", "window", "layer", "first"):
+        for name in ("stride", "window", "layer", "first", "block", "blocks"):
             fix(name, _whole(name, getattr(self, name), getattr(self, name)))
-        fix("summary", tuple(_whole("summary", list(self.summary), width) for width in self.summary))
+        for name in ("summary", "shifts", "dilation"):
+            given = getattr(self, name)
+            given = list(given) if isinstance(given, (list, tuple)) else [given]
+            fix(name, tuple(_whole(name, given, number) for number in given))
         for name in ("distinct_heads", "summary_inclusive"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but must be True or False")

@@ -9,6 +9,7 @@ from . import checkpoint as checkpoints
 from . import hub, recipe_text
 from .kernels import attention_of, use_attention
 from .model.decoder import Decoder
+from .model.encoder import Encoder
 from .model.keys import Keys, UserError, shown
 from .model.settings import Settings
 from .tensors import TYPES, parts_of, path_of, read_file
@@ -36,6 +37,33 @@ class Model(Decoder):
         hub.save_pretrained(self, folder)
 
 
+class EncoderModel(Encoder):
+    """The encoder of a run. `origin` as of Model."""
+
+    attention = "reference"
+
+    def __init__(self, settings, origin):
+        super().__init__(settings)
+        self.origin = origin
+
+    def save_pretrained(self, folder):
+        raise UserError(f"{folder}: save_pretrained writes decoders; keep an encoder's run, or save its state_dict")
+
+
+def objective_of(objective, kind):
+    """What an encoder answers: kind, answers and what is read of a row. Of masks only training and evaluation know."""
+    if kind != "encoder":
+        objective.choice("kind", ("next_byte",), "next_byte")
+        objective.done()
+        return {}
+    asked = {"kind": objective.choice("kind", ("masked", "classes", "labels"))}
+    if asked["kind"] != "masked":
+        asked[asked["kind"]] = objective.whole(asked["kind"])
+        asked["read"] = objective.choice("read", ("classify", "mean"), "classify")
+        objective.done()
+    return asked
+
+
 def windows_of_stage(train, step, where):
     """The windows of the stage in which a run saved the checkpoint of a step; empty: those of `model.distance`."""
     stages = Keys(train, where).take("stages", [])
@@ -56,8 +84,8 @@ def settings_of(recipe, step, where):
     data, model = Keys(sections.take("data"), f"{where}: data"), sections.take("model")
     train = sections.take("train")
     objective = Keys(sections.take("objective", {}), f"{where}: objective")
-    objective.choice("kind", ("next_byte",), "next_byte")
-    objective.done()
+    kind_of_model = model.get("kind") if isinstance(model, dict) else None
+    asked = objective_of(objective, kind_of_model)
     for name in SECTIONS:
         sections.left.pop(name, None)
     sections.done()
@@ -80,6 +108,8 @@ def settings_of(recipe, step, where):
         for key in {"context", "picture"} & set(model):
             raise UserError(f"{where}: unknown key '{key}' in model")
         model.update(context=context, picture=picture)
+        if kind_of_model == "encoder":
+            model["objective"] = asked
         windows = windows_of_stage(train, step, f"{where}: train")
         if windows and isinstance(model.get("distance"), dict):
             model["distance"] = {**model["distance"], "window": windows}
@@ -172,9 +202,13 @@ def load(run, checkpoint="last", weights="automatic", device="cpu", dtype=torch.
     run, device = path_of("run", run), device_of(device)
     read = from_pretrained if (run / "config.json").is_file() else from_run
     settings, origin, read_weights = read(run, checkpoint, weights)
-    model = Model(settings, origin)
+    encoder = settings.kind == "encoder"
+    if encoder and attention == "kernels":
+        raise UserError('attention is "kernels", but encoders are computed by PyTorch alone; use "reference"')
+    model = EncoderModel(settings, origin) if encoder else Model(settings, origin)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     model.to(device=device, dtype=dtype)
     model.load_state_dict(read_weights(shapes))
-    use_attention(model, attention)
+    if not encoder:
+        use_attention(model, attention)
     return model.eval()

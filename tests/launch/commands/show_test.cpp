@@ -61,12 +61,35 @@ TEST(ShowPattern, TextIsTheMask) {
         for (std::int64_t i = 0; i < positions; ++i) {
           std::string expected;
           for (std::int64_t j = 0; j <= i; ++j) {
-            const bool seen = kernels::allowed(pattern, layer, 2, head, i, j);
+            const bool seen = kernels::allowed(pattern, layer, 2, head, positions, i, j);
             expected += !seen ? '.' : i == j ? '@' : '#';
           }
           EXPECT_EQ(rows[static_cast<std::size_t>(i)], expected) << layer << " " << head << " " << i;
         }
       }
+}
+
+// Rows that see later ones are drawn whole, and global rows with all that they see.
+TEST(ShowPattern, DrawsEncodersOnBothSides) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", R"(name: small
+data: {kind: bytes, path: x.h5, context: 12}
+objective: {kind: masked}
+model: {kind: encoder, layers: 1, width: 16, heads: 2, attention: {parts: [local], window: 3}, global: {first: 2}}
+train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
+)");
+  const CommandResult result = run_command({"show", "pattern", "r.yaml"}, dir.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out.find("the future"), std::string::npos);
+  const std::vector<std::string> rows = rows_of(result.out);
+  ASSERT_EQ(rows.size(), 12u);
+  EXPECT_EQ(rows[0], "@###########");
+  EXPECT_EQ(rows[1], "#@##########");
+  EXPECT_EQ(rows[2], "##@#........");
+  EXPECT_EQ(rows[7], "##....#@#...");
+  EXPECT_EQ(rows[11], "##........#@");
+  const CommandResult plan = run_command({"plan", "r.yaml"}, dir.path());
+  EXPECT_NE(plan.out.find("50% of the pairs"), std::string::npos) << plan.out;
 }
 
 TEST(ShowPattern, PicturesHaveASquareForEveryPairAndHighlightAQuery) {
@@ -94,7 +117,7 @@ TEST(ShowPattern, PicturesHaveASquareForEveryPairAndHighlightAQuery) {
   EXPECT_EQ((std::set{future, itself, seen, faint, unseen}.size()), 5u);
   for (std::int64_t i = 0; i < positions; ++i)
     for (std::int64_t j = 0; j < positions; ++j) {
-      const bool attends = kernels::allowed(pattern, 0, 2, 0, i, j);
+      const bool attends = kernels::allowed(pattern, 0, 2, 0, positions, i, j);
       const int expected = j > i ? future : !attends ? unseen : i != query ? faint : i == j ? itself : seen;
       EXPECT_EQ(red(i, j, 0), expected) << i << " " << j;
       EXPECT_EQ(red(i, j, scale - 1), expected) << i << " " << j;

@@ -35,6 +35,7 @@ TEST(RecipeCausality, NoLossDependsOnLaterBytes) {
   for (const auto& entry : fs::recursive_directory_iterator(LONGSTRIDE_SOURCE_DIR "/recipes")) {
     if (entry.path().extension() != ".yaml") continue;
     SCOPED_TRACE(entry.path().string());
+    if (dynamic_cast<const DecoderConfig*>(read_recipe(entry.path().string()).model.get()) == nullptr) continue;
     const Recipe recipe = toy_of(entry.path().string());
     test::ToyModel<float> toy(*recipe.model);
     toy.randomise();

@@ -34,7 +34,8 @@ const Edit mixers[] = {
      "r.yaml:8: model.mixers.0.kind is mamba, but must be " + allowed_mixers()},
     {attention, "  mixers: [{kind: attention, parts: [dense], stride: 8, integration: merged, memory: {length: 64}}]",
      "r.yaml:8: unknown key 'memory' in model.mixers.0; choose from layers, heads, kind, integration, parts, stride, "
-     "window, summary, distinct_heads, summary_inclusive, first, direction, sink"},
+     "window, summary, distinct_heads, summary_inclusive, first, dilation, block, blocks, shifts, random, draw, seed, "
+     "direction, sink"},
     {attention,
      "  mixers:\n  - {kind: distance, table: none}\n  - {kind: distance, table: none, layers: 2}\n"
      "  - {kind: distance, table: none}\n  positions: none",
@@ -123,13 +124,15 @@ const Edit edits[] = {
      "'merged'?"},
     {"[fixed_block, fixed_summary]", "[]",
      "r.yaml:10: model.attention.parts is an empty list, but must be a list of at least one of dense, local, column, "
-     "fixed_block, fixed_summary, first"},
+     "fixed_block, fixed_summary, first, block_window, dilated, random_blocks, shifted_block"},
     {"kind: decoder", "kind: transformer_xl",
-     "r.yaml:4: model.kind is transformer_xl, but must be decoder or sparse_transformer; transformer_xl is kind: "
+     "r.yaml:4: model.kind is transformer_xl, but must be decoder or sparse_transformer or encoder; transformer_xl is "
+     "kind: "
      "decoder "
      "with model.distance and model.memory, as in recipes/survey/text-8min-transformer-xl.yaml"},
     {"kind: decoder", "kind: Longformer",
-     "r.yaml:4: model.kind is Longformer, but must be decoder or sparse_transformer; longformer is kind: decoder with "
+     "r.yaml:4: model.kind is Longformer, but must be decoder or sparse_transformer or encoder; longformer is kind: "
+     "decoder with "
      "model.distance.window, as in recipes/survey/text-8min-longformer.yaml"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  precision: bfloat16",
      "r.yaml:17: train.precision is bfloat16, but must be automatic or fp32 or bf16 or fp16 or fp8; bfloat16 is bf16"},
@@ -169,8 +172,8 @@ const Edit edits[] = {
      "it, or set model.distance.table: learned"},
     {"heads: 2", "heads: 2\n  tie_word_embeddings: true",
      "r.yaml:8: unknown key 'tie_word_embeddings' in model; did you mean 'tied_output'?"},
-    {"heads: 2", "heads: 2\n  positions: learned",
-     "r.yaml:8: model.positions is learned, but must be attention or data or none"},
+    {"heads: 2", "heads: 2\n  positions: sinusoidal",
+     "r.yaml:8: model.positions is sinusoidal, but must be attention or data or learned or none"},
     {"heads: 2", "heads: 2\n  positions: data",
      "r.yaml:8: model.positions is data, but only pictures have rows, columns and channels; use attention"},
     {"kind: bytes", "kind: cifar10", "r.yaml:2: data.context is 64, but must be 3072, the bytes of a CIFAR-10 picture"},
@@ -186,7 +189,8 @@ const Edit edits[] = {
      "block"},
     {"[fixed_block, fixed_summary]", "[fixed_block, fixed_block]",
      "r.yaml:10: model.attention.parts is [fixed_block, fixed_block], but merged takes a single part, or one window "
-     "(local, fixed_block) and one of column, fixed_summary and first"},
+     "(local, fixed_block) and one of column, fixed_summary and first, or block_window and one of first and "
+     "random_blocks"},
     {"summary: 2", "summary: 2\n    direction: both",
      "r.yaml:13: model.attention.direction is both, but a decoder predicts each position from those before it; set it "
      "to past"},

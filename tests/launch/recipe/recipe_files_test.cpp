@@ -10,6 +10,7 @@
 #include "framework/mixers/attention/config.h"
 #include "framework/mixers/scan/config.h"
 #include "framework/models/decoder/config.h"
+#include "framework/models/encoder/config.h"
 #include "framework/models/mixes_positions.h"
 #include "framework/train/step/recompute_choice.h"
 #include "framework/train/step/training_step.h"
@@ -77,6 +78,17 @@ std::int64_t parameters_of_mixers(const DecoderConfig& m) {
   return sum;
 }
 
+// An encoder with a head for masked tokens; sinks aside.
+std::int64_t parameters_of_encoder(const EncoderConfig& m) {
+  const std::int64_t d = m.width, inner = m.inner_width(), inputs = kernels::inputs_of(m.activation) * inner,
+                     gate = m.global.own ? 3 * d * d + 3 * d : 0,
+                     layer = 4 * d + 4 * d * d + 4 * d + inputs * d + inputs + inner * d + d + gate,
+                     positions = m.positions == Positions::learned ? m.context * d : 0,
+                     norms = (m.embedding_norm ? 2 * d : 0) + (m.norm == NormOrder::pre ? 2 * d : 0),
+                     head = d * d + d + 2 * d + (m.tied_output ? 0 : m.vocabulary * d) + m.vocabulary;
+  return m.vocabulary * d + positions + norms + m.layers * layer + head;
+}
+
 // The formula, independent of the model's code.
 std::int64_t parameters_by_formula(const DecoderConfig& m) {
   if (m.distance.given) return parameters_of_distances(m);
@@ -88,13 +100,18 @@ std::int64_t parameters_by_formula(const DecoderConfig& m) {
   return m.vocabulary * d + d + positions * d + m.layers * layer + parameters_of_mixers(m) + 2 * d + m.vocabulary * d;
 }
 
+std::int64_t parameters_by_formula(const ModelConfig& m) {
+  if (const auto* encoder = dynamic_cast<const EncoderConfig*>(&m)) return parameters_of_encoder(*encoder);
+  return parameters_by_formula(dynamic_cast<const DecoderConfig&>(m));
+}
+
 TEST(RecipeFiles, EveryRecipeHasTheParametersOfTheFormulaAndOfThePaper) {
   int published = 0;
   for (const std::string& path : recipe_files()) {
     SCOPED_TRACE(path);
     const Recipe recipe = read_recipe(path);
     const auto count = recipe.model->make_model()->parameters().count();
-    EXPECT_EQ(count, parameters_by_formula(dynamic_cast<const DecoderConfig&>(*recipe.model)));
+    EXPECT_EQ(count, parameters_by_formula(*recipe.model));
     if (recipe.reproduces.parameters == 0) continue;  // none is published
     EXPECT_NEAR(static_cast<double>(count) / recipe.reproduces.parameters, 1.0, 0.01);
     ++published;
@@ -161,12 +178,17 @@ std::string toy_stages(const Recipe& recipe, std::int64_t context) {
   return shown(stages);
 }
 
+// True of a published system other than the paper's, as published or in the house's form.
+bool is_of_survey(const std::string& path) {
+  return path.find("/survey/") != std::string::npos || path.find("/encoders/") != std::string::npos;
+}
+
 // An H200's memory in bytes.
 constexpr std::int64_t gpu_memory = std::int64_t{139} << 30;
 
 TEST(SurveyRecipes, FitAGpu) {
   for (const std::string& path : recipe_files()) {
-    if (path.find("/survey/") == std::string::npos) continue;
+    if (!is_of_survey(path)) continue;
     SCOPED_TRACE(path);
     const Recipe recipe = read_recipe(path);
     const auto choice = choose_recompute(*recipe.model, recipe.train, 1, Device::cuda, {gpu_memory, "an H200"});
@@ -180,16 +202,19 @@ TEST(SurveyRecipes, FitAGpu) {
 TEST(SurveyRecipes, Train) {
   int trained = 0;
   for (const std::string& path : recipe_files()) {
-    if (path.find("/survey/") == std::string::npos) continue;
+    if (!is_of_survey(path)) continue;
     SCOPED_TRACE(path);
     const Recipe published = read_recipe(path);
     std::vector<std::string> overrides = published.model->toy_overrides();
-    const std::int64_t context = published.model->geometry.rows > 0 ? 3 * 8 * 8 : 64;
+    const auto* encoder = dynamic_cast<const EncoderConfig*>(published.model.get());
+    const bool in_blocks = encoder != nullptr && any_part(encoder->attention, kernels::reads_random);
+    const std::int64_t context = in_blocks ? 640 : published.model->geometry.rows > 0 ? 3 * 8 * 8 : 64;
     overrides.push_back("data.context=" + std::to_string(context));
     for (const char* set : {"train.steps=14", "train.warmup=2", "train.lr=2e-3", "train.global_batch=3",
                             "train.micro_batch=0", "model.recompute=none"})
       overrides.push_back(set);
-    if (dynamic_cast<const DecoderConfig&>(*published.model).memory.compressed > 0)
+    const auto* decoder = dynamic_cast<const DecoderConfig*>(published.model.get());
+    if (decoder != nullptr && decoder->memory.compressed > 0)
       for (const char* set : {"model.memory.length=64", "model.memory.compressed=32", "model.memory.rate=4"})
         overrides.push_back(set);
     overrides.push_back("train.stages=" + toy_stages(published, context));
@@ -206,7 +231,8 @@ TEST(SurveyRecipes, Train) {
       std::vector<std::uint8_t> text(static_cast<std::size_t>(shape.context));
       for (std::int64_t r = 0; r < shape.rows; ++r) {
         for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<std::uint8_t>("abcdefg "[(i + r) % 8]);
-        write_row(batch, r, text.data(), ' ', step.step() % 4 == 0);
+        const RowBytes of{.bytes = text.data(), .before = ' ', .starts = step.step() % 4 == 0};
+        recipe.objective->write(batch, r, of, {1, step.step() * shape.rows + r});
       }
       step.run(reinterpret_cast<const std::uint8_t*>(block.data()));
       if (step.step() == 1) first = step.report().loss;

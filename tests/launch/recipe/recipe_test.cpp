@@ -192,7 +192,8 @@ TEST(Recipe, TheDefaultObjectiveIsNotWritten) {
   EXPECT_EQ(said.resolved, r.resolved);
   EXPECT_EQ(parse_recipe(small_recipe, "r.yaml", {"objective.kind=next_byte"}).resolved, r.resolved);
   EXPECT_EQ(error_of(small_recipe, {"objective.kind=previous_byte"}),
-            "--set objective.kind=previous_byte: objective.kind is previous_byte, but must be next_byte");
+            "--set objective.kind=previous_byte: objective.kind is previous_byte, but must be next_byte or masked "
+            "or classes or labels");
 }
 
 TEST(Recipe, FullRecipeOfThisTestSetsEveryKeyThereIs) {

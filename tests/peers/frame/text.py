@@ -98,7 +98,7 @@ class Batches:
         return inputs_of(targets, before, starts), targets, starts
 
 
-DTYPES = {"F32": numpy.float32, "U8": numpy.uint8}
+DTYPES = {"F32": numpy.float32, "U8": numpy.uint8, "U16": numpy.uint16, "I32": numpy.int32}
 
 
 def read_safetensors(path):
@@ -109,7 +109,8 @@ def read_safetensors(path):
     for name, entry in header.items():
         begin, end = (8 + size + offset for offset in entry["data_offsets"])
         array = numpy.frombuffer(data[begin:end], DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        out[name] = torch.from_numpy(array.copy())
+        wide = array.dtype == numpy.uint16  # few operations of PyTorch take it
+        out[name] = torch.from_numpy(array.astype(numpy.int32) if wide else array.copy())
     return out
 
 

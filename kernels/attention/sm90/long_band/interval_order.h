@@ -9,31 +9,42 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/attention/pattern/plan.h"
 #include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/attention/sm90/band/band_shape.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
-// The keys that query i sees: [i - back, i + ahead] within its bounds.
+// The keys that query i sees: [low of i, high of i] within its bounds. The plan's limits keep all sums far below 2^31.
 struct QueryIntervals {
-  std::int32_t back = 0, ahead = 0, n = 0;
+  Limit low, high;
+  std::int32_t n = 0;
 
   LONGSTRIDE_HOST_DEVICE std::int32_t begin(std::int32_t i, const BoundsOfHead& bounds) const {
-    const std::int32_t low = i > back ? i - back : 0;
-    return bounds.given() && bounds.begin[i] > low ? bounds.begin[i] : low;
+    const std::int32_t first = within(low.of(i));
+    return bounds.given() && bounds.begin[i] > first ? bounds.begin[i] : first;
   }
   LONGSTRIDE_HOST_DEVICE std::int32_t end(std::int32_t i, const BoundsOfHead& bounds) const {
-    const std::int32_t high = ahead < n - i ? i + ahead + 1 : n;
-    return bounds.given() && bounds.end[i] < high ? bounds.end[i] : high;
+    const std::int32_t beyond = within(high.of(i) + 1);
+    return bounds.given() && bounds.end[i] < beyond ? bounds.end[i] : beyond;
   }
   // The queries that see key j; bounds: as seen from the keys.
   LONGSTRIDE_HOST_DEVICE std::int32_t first_query(std::int32_t j, const BoundsOfHead& bounds) const {
-    const std::int32_t low = j > ahead ? j - ahead : 0;
-    return bounds.given() && bounds.begin[j] > low ? bounds.begin[j] : low;
+    const std::int32_t first = within(beyond_at_most(high, j - 1));
+    return bounds.given() && bounds.begin[j] > first ? bounds.begin[j] : first;
   }
   LONGSTRIDE_HOST_DEVICE std::int32_t beyond_query(std::int32_t j, const BoundsOfHead& bounds) const {
-    const std::int32_t high = back < n - j ? j + back + 1 : n;
-    return bounds.given() && bounds.end[j] < high ? bounds.end[j] : high;
+    const std::int32_t beyond = within(beyond_at_most(low, j));
+    return bounds.given() && bounds.end[j] < beyond ? bounds.end[j] : beyond;
+  }
+
+ private:
+  LONGSTRIDE_HOST_DEVICE std::int32_t within(std::int32_t x) const { return x < 0 ? 0 : x < n ? x : n; }
+  // Queries i >= 0 with limit.of(i) <= j are those below it: floor(i / block) * block <= j + back.
+  LONGSTRIDE_HOST_DEVICE static std::int32_t beyond_at_most(const Limit& limit, std::int32_t j) {
+    const std::int32_t reach = j + limit.back;
+    if (reach < 0) return 0;
+    return limit.block > 0 ? (reach / limit.block + 1) * limit.block : reach + 1;
   }
 };
 

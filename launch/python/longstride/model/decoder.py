@@ -18,6 +18,21 @@ START = 256  # in place of a byte: the vector of the first slot
 _is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)  # which PyTorch 1.13 lacks
 
 
+def checked_tokens(tokens, below=256):
+    """tokens as indices, (batch, positions)."""
+    whole = torch.is_tensor(tokens) and not tokens.is_floating_point() and not tokens.is_complex()
+    if not whole or tokens.dtype == torch.bool or tokens.dim() != 2 or tokens.numel() == 0:
+        what = f"{tokens.dtype} {tuple(tokens.shape)}" if torch.is_tensor(tokens) else type(tokens).__name__
+        raise UserError(f"tokens are {what}, but must be a tensor of whole numbers, (batch, positions), not empty")
+    # Looking at values takes a GPU's time and would split the graph of torch.compile and torch.export.
+    looked_at = tokens.device.type == "cpu" and tokens.dtype != torch.uint8 and not _is_compiling()
+    tokens = tokens.long()  # before min and max, which PyTorch lacks for uint16
+    if looked_at and not 0 <= int(tokens.min()) <= int(tokens.max()) < below:
+        raise UserError(f"tokens go from {int(tokens.min())} to {int(tokens.max())}, but must be "
+                        f"{'bytes' if below == 256 else 'ids'}, 0 to {below - 1}")
+    return tokens
+
+
 class Embedding(nn.Module):
     """start or token[previous byte], which may be scaled, + the rows of the position tables (15)."""
 
@@ -169,17 +184,7 @@ class Decoder(nn.Module):
         return self.output(self.output_dropout(h), self.embedding.token.weight)
 
     def checked(self, tokens):
-        """tokens as indices, (batch, positions)."""
-        whole = torch.is_tensor(tokens) and not tokens.is_floating_point() and not tokens.is_complex()
-        if not whole or tokens.dtype == torch.bool or tokens.dim() != 2 or tokens.numel() == 0:
-            what = f"{tokens.dtype} {tuple(tokens.shape)}" if torch.is_tensor(tokens) else type(tokens).__name__
-            raise UserError(f"tokens are {what}, but must be a tensor of whole numbers, (batch, positions), not empty")
-        # Looking at values takes a GPU's time and would split the graph of torch.compile and torch.export.
-        looked_at = tokens.device.type == "cpu" and tokens.dtype != torch.uint8 and not _is_compiling()
-        tokens = tokens.long()  # before min and max, which PyTorch lacks for uint16
-        if looked_at and not 0 <= int(tokens.min()) <= int(tokens.max()) < 256:
-            raise UserError(f"tokens go from {int(tokens.min())} to {int(tokens.max())}, but must be bytes, 0 to 255")
-        return tokens
+        return checked_tokens(tokens)
 
     @staticmethod
     def previous(tokens, before=None):

@@ -9,9 +9,12 @@ MOST_SCORES = 1 << 24  # computed at once
 
 def part_mask(pattern, part, head, i, j):
     """Whether queries at positions i may attend to keys at positions j, by one part; i and j broadcast."""
-    causal, l = j <= i, pattern.stride
+    both, l = pattern.direction == "both", pattern.stride
+    causal = (j >= 0) & (i >= 0) if both else j <= i
     if part == "dense":
         return causal
+    if part == "local" and both:
+        return (i - j).abs() <= (pattern.window_of() - 1) // 2
     if part == "local":
         return causal & (i - j < pattern.window_of())
     if part == "column":
@@ -20,6 +23,13 @@ def part_mask(pattern, part, head, i, j):
         return causal & (torch.div(i, l, rounding_mode="floor") == torch.div(j, l, rounding_mode="floor"))
     if part == "first":
         return causal & (j < pattern.first)
+    if part == "block_window":
+        blocks = [torch.div(at, pattern.block, rounding_mode="floor") for at in (i, j)]
+        return causal & ((blocks[0] - blocks[1]).abs() <= 1)
+    if part == "dilated":
+        d = pattern.dilation_of(head)
+        reach = (pattern.window - 1) // 2 if both else pattern.window - 1
+        return causal & ((i - j) % d == 0) & ((i - j).abs() <= reach * d)
     begin, width = pattern.sub_block_of(head)
     summary = (begin <= j % l) & (j % l < begin + width)
     if pattern.summary_inclusive:
@@ -33,7 +43,8 @@ def mask(pattern, layer, i, j):
     order = []
     for head in range(pattern.heads):
         parts = pattern.parts_of(layer, head)
-        key = (parts, pattern.sub_block_of(head) if "fixed_summary" in parts else None)
+        key = (parts, pattern.sub_block_of(head) if "fixed_summary" in parts else None,
+               pattern.dilation_of(head) if "dilated" in parts else None)
         order.append(key)
         if key in by_head:
             continue
@@ -48,11 +59,17 @@ def mask(pattern, layer, i, j):
 
 def first_key(pattern, layer, row):
     """No query at this position or after it attends to a key before this one."""
+    if pattern.direction == "both":
+        return 0
     least = row
     for head in range(pattern.heads):
         for part in pattern.parts_of(layer, head):
             if part == "local":
                 least = min(least, max(0, row - pattern.window_of() + 1))
+            elif part == "dilated":
+                least = min(least, max(0, row - (pattern.window - 1) * pattern.dilation_of(head)))
+            elif part == "block_window":
+                least = min(least, max(0, (row // pattern.block - 1) * pattern.block))
             elif part == "fixed_block":
                 least = min(least, row // pattern.stride * pattern.stride)
             else:
@@ -91,8 +108,9 @@ def attend(q, k, v, pattern, layer, first=0, sink=None):
         end = min(begin + step, rows)
         low = first_key(pattern, layer, first + begin)
         i = torch.arange(first + begin, first + end, device=q.device)
-        j = torch.arange(low, first + end, device=q.device)
-        work = (q[:, :, begin:end], k[:, :, low:first + end], v[:, :, low:first + end], pattern, layer, i, j, sink)
+        high = k.shape[2] if pattern.direction == "both" else first + end
+        j = torch.arange(low, high, device=q.device)
+        work = (q[:, :, begin:end], k[:, :, low:high], v[:, :, low:high], pattern, layer, i, j, sink)
         if step < rows and torch.is_grad_enabled():  # scores of one piece at a time, in backward as well
             out.append(checkpoint(attend_rows, *work, use_reentrant=False, preserve_rng_state=False))
         else:

@@ -1,4 +1,4 @@
-"""The settings of a decoder: a recipe's `model:`, with what the data add to it.
+"""The settings of a decoder or an encoder: a recipe's `model:`, with what the data add to it.
 
 This folder needs PyTorch alone: `save_pretrained` copies it next to the weights.
 """
@@ -7,24 +7,27 @@ import math
 from .distance_settings import Distance, Memory
 from .keys import Keys, UserError, shown
 
-PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary", "first")
-KINDS = ("decoder", "sparse_transformer")  # two names of one kind
+PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary", "first", "block_window", "dilated")
+KINDS = ("decoder", "sparse_transformer", "encoder")  # the first two are names of one kind
 ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
 # Parts that `merged` joins, one of each.
+# Keys of parts that only the longstride command computes.
+UNREAD = {"blocks": 0, "shifts": {}, "random": 0, "draw": "balanced", "seed": 0}
+STRIDED = ("local", "column", "fixed_block", "fixed_summary")
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary", "first")
 KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
     "embedding_dropout", "inner_dropout", "output_dropout", "positions", "rotary_base", "query_key_norm", "init",
     "init_deviation", "init_deviations", "norm", "activation", "attention_bias", "feed_forward_bias", "tied_output",
-    "output_bias", "embedding_scale", "attention", "distance", "memory", "mixers",
+    "output_bias", "embedding_scale", "embedding_norm", "attention", "distance", "memory", "mixers",
 }
 
 
 class Pattern:
     """Which keys every query may attend to: `model.attention` of a recipe (docs/develop/numerics.md)."""
 
-    def __init__(self, values, heads, where="model.attention"):
+    def __init__(self, values, heads, where="model.attention", direction="past"):
         keys = Keys(values, where)
         self.integration = keys.choice("integration", INTEGRATIONS)
         self.parts = keys.take("parts")
@@ -35,7 +38,13 @@ class Pattern:
         self.distinct_heads = keys.flag("distinct_heads")
         self.summary_inclusive = keys.flag("summary_inclusive")
         self.first = keys.whole("first", 0, least=0)
-        keys.choice("direction", ("past",), "past")  # the only one of decoders
+        self.block = keys.whole("block", 0, least=0)
+        dilation = keys.take("dilation", [])
+        self.dilation = list(dilation) if isinstance(dilation, (list, tuple)) else [dilation]
+        self.direction = keys.choice("direction", (direction,), direction)
+        for name, default in UNREAD.items():
+            if (value := keys.take(name, default)) != default:
+                raise keys.wrong(name, value, f"{shown(default)}, as no part that this package computes reads it")
         self.sink = keys.choice("sink", ("none", "learned"), "none")
         keys.done()
         self.heads = heads
@@ -46,7 +55,7 @@ class Pattern:
         if not known:
             raise keys.wrong("parts", self.parts, "a list of " + ", ".join(PARTS))
         self.parts = list(self.parts)
-        strided = any(part not in ("dense", "first") and (part != "local" or self.window == 0) for part in self.parts)
+        strided = any(part in STRIDED and (part != "local" or self.window == 0) for part in self.parts)
         if strided and self.stride == 0:
             raise keys.wrong("stride", 0, f"a positive number of positions for {', '.join(self.parts)}")
         if self.integration == "multihead" and len(self.parts) > self.heads:
@@ -54,17 +63,26 @@ class Pattern:
         if self.integration == "merged" and len(self.parts) > 1:
             windows = [part for part in self.parts if part in WINDOWS]
             rests = [part for part in self.parts if part in RESTS]
-            if len(self.parts) != 2 or len(windows) != 1 or len(rests) != 1:
+            merged = len(self.parts) == 2 and len(windows) == 1 and len(rests) == 1
+            if not merged and set(self.parts) != {"block_window", "first"}:
                 raise keys.wrong("parts", self.parts, "one part, or one of local and fixed_block with one of column, "
-                                 "fixed_summary and first, with merged")
+                                 "fixed_summary and first, or block_window and first, with merged")
         if "first" in self.parts and self.first == 0:
             raise keys.wrong("first", 0, "a positive number of keys for first")
+        if "block_window" in self.parts and self.block == 0:
+            raise keys.wrong("block", 0, "a positive number of positions for block_window")
+        if "dilated" in self.parts:
+            if self.window == 0:
+                raise keys.wrong("window", 0, "a positive number of keys for dilated")
+            self.check_numbers(keys, "dilation", self.dilation, "distance", "1", math.inf)
         if "fixed_summary" not in self.parts:
             return
-        whole = all(isinstance(c, int) and not isinstance(c, bool) and 1 <= c <= self.stride for c in self.summary)
-        if not whole or len(self.summary) not in (1, self.heads):
-            raise keys.wrong("summary", self.summary, f"one width, or one for each of {self.heads} heads, from 1 to "
-                             f"the stride {self.stride}")
+        self.check_numbers(keys, "summary", self.summary, "width", f"1 to the stride {self.stride}", self.stride)
+
+    def check_numbers(self, keys, name, numbers, what, allowed, most):
+        whole = all(isinstance(x, int) and not isinstance(x, bool) and 1 <= x <= most for x in numbers)
+        if not whole or len(numbers) not in (1, self.heads):
+            raise keys.wrong(name, numbers, f"one {what}, or one for each of {self.heads} heads, from {allowed}")
 
     def parts_of(self, layer, head):
         """The parts that a head of a layer uses (Eq. 6 to 8)."""
@@ -83,10 +101,14 @@ class Pattern:
         index = head % (self.stride // width) if self.distinct_heads else 0
         return self.stride - (index + 1) * width, width
 
+    def dilation_of(self, head):
+        return self.dilation[head if len(self.dilation) > 1 else 0]
+
     def to_dict(self):
         made = {"integration": self.integration, "parts": self.parts, "stride": self.stride, "window": self.window,
                 "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive,
-                "first": self.first, "direction": "past", "sink": self.sink}
+                "first": self.first, "block": self.block, "dilation": self.dilation, **UNREAD, "direction": self.direction,
+                "sink": self.sink}
         return {**made, "summary": self.summary} if self.summary else made
 
 
@@ -107,7 +129,9 @@ class Settings:
         self.embedding_dropout = keys.number("embedding_dropout", 0.0, 0, 1)
         self.inner_dropout = keys.number("inner_dropout", 0.0, 0, 1)
         self.output_dropout = keys.number("output_dropout", 0.0, 0, 1)
-        self.positions = keys.choice("positions", ("attention", "data", "none"), "attention")
+        encoder = self.kind == "encoder"
+        self.positions = keys.choice("positions", ("attention", "data", "learned", "none"),
+                                     "learned" if encoder else "attention")
         self.rotary_base = keys.number("rotary_base", 0.0, 0, 1e12)
         self.query_key_norm = keys.flag("query_key_norm")
         self.init = keys.choice("init", ("variance", "deviation"), "variance")
@@ -119,9 +143,11 @@ class Settings:
         self.activation = keys.choice("activation", ACTIVATIONS, "sigmoid_gelu")
         self.attention_bias = keys.flag("attention_bias", True)
         self.feed_forward_bias = keys.flag("feed_forward_bias", True)
-        self.tied_output = keys.flag("tied_output")
-        self.output_bias = keys.flag("output_bias")
+        self.tied_output = keys.flag("tied_output", encoder)
+        self.output_bias = keys.flag("output_bias", encoder)
         self.embedding_scale = keys.flag("embedding_scale")
+        self.embedding_norm = keys.flag("embedding_norm")
+        self.objective = keys.take("objective", {}) if encoder else {}
         self.read_attention(keys, where)
         keys.done()
         self.picture = tuple(picture) if isinstance(picture, (list, tuple)) else (picture,)
@@ -134,7 +160,8 @@ class Settings:
             raise UserError(f"{where}.mixers: lists of mixers, and so scans, run in the longstride command alone; this "
                             "package loads models with attention or distance")
         if "distance" not in keys.left:
-            self.pattern = Pattern(keys.take("attention"), self.heads, f"{where}.attention")
+            direction = "both" if self.kind == "encoder" else "past"
+            self.pattern = Pattern(keys.take("attention"), self.heads, f"{where}.attention", direction)
             return
         self.distance = Distance(keys.take("distance"), self.layers, self.heads, f"{where}.distance")
         if "memory" in keys.left:
@@ -144,6 +171,8 @@ class Settings:
         if self.picture and (len(self.picture) != 3 or not all(isinstance(n, int) and n > 0 for n in self.picture)
                              or math.prod(self.picture) != self.context):
             raise keys.wrong("picture", self.picture, f"rows, columns and channels of {self.context} bytes")
+        if self.embedding_norm and self.kind != "encoder":
+            raise keys.wrong("embedding_norm", True, "false for a decoder")
         if self.width % self.heads != 0:
             raise keys.wrong("heads", self.heads, f"a divisor of the width {self.width}")
         if self.key_size < 1 or self.inner_width < 1:
@@ -178,6 +207,8 @@ class Settings:
         """Size, divisor and modulus of every position table: slot i reads row (i // divisor) % modulus."""
         if self.positions == "none":
             return []
+        if self.positions == "learned":
+            return [(self.context, 1, self.context)]
         if self.positions == "attention":
             rows = -(-self.context // self.pattern.stride)
             return [(rows, self.pattern.stride, rows), (self.pattern.stride, 1, self.pattern.stride)]

@@ -15,9 +15,12 @@ namespace {
 Bytes content_of(const std::string& path) {
   const auto dataset = Dataset::open(path);
   Bytes out;
-  for (const char* name : split_names)
-    for (const Bytes& part : {whole_split(*dataset, name), dataset->labels(name), Bytes{'|'}})
-      out.insert(out.end(), part.begin(), part.end());
+  for (const char* name : split_names) {
+    const Bytes bytes = whole_split(*dataset, name);
+    out.insert(out.end(), bytes.begin(), bytes.end());
+    for (const std::uint16_t label : dataset->labels(name).values) out.push_back(static_cast<std::uint8_t>(label));
+    out.push_back('|');
+  }
   return out;
 }
 

@@ -1,0 +1,23 @@
+// An encoder: every position reads its own token, and mixers look in both directions (Devlin et al. 2019). A head
+// answers the recipe's objective.
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "framework/models/encoder/config.h"
+#include "framework/models/stack_model.h"
+
+namespace longstride {
+
+class Encoder final : public StackModel, public Predicts {
+ public:
+  explicit Encoder(const EncoderConfig& config);
+  // The kinds of objective that it has a head for.
+  static std::vector<std::string_view> answered();
+
+  Shape scores_shape(std::int64_t positions) const override { return head().scores_shape(positions); }
+  void predict(Context& ctx, const Batch& batch, const Tensor& scores) const override;
+  void judge(Context& ctx, const Batch& batch, const Tensor& losses, const Tensor& right) const override;
+};
+
+}  // namespace longstride

@@ -1,0 +1,46 @@
+// Rows, one at a time, through a model that is not trained: hidden rows, or scores of answers.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "framework/core/device/memory.h"
+#include "framework/core/objective.h"
+#include "framework/models/model.h"
+
+namespace longstride {
+
+class RowReader {
+ public:
+  // asks: rows have the fields that the objective asks about. References must outlive this object, which takes scratch
+  // from ctx's arena until it is destroyed.
+  RowReader(const Model& model, const Objective& objective, Context& ctx, bool asks);
+  // Exact arena bytes for rows of the model's context.
+  static std::size_t bytes(const Model& model, const Objective& objective, const Context& ctx, bool asks);
+
+  // Bytes of a row, without the ids that the objective writes before them.
+  std::int64_t row_bytes() const { return model_.context() - objective_.leading(); }
+  // Writes the row in host memory; `of` has at most row_bytes() bytes.
+  const Batch& write(const RowBytes& of, std::int64_t count, const RowKey& key);
+  const Batch& row() const { return host_; }  // as written; may be changed before it is read
+  // The results of the row: hidden rows (positions, width), if it Encodes, and scores (asked, answers), if it
+  // Predicts. Valid until the next call.
+  std::span<const float> hidden();
+  std::span<const float> scores();
+
+ private:
+  using Run = std::function<void(Context& ctx, const Batch& batch, const Tensor& out)>;
+  std::span<const float> read(const Shape& shape, const Run& run);
+
+  const Model& model_;
+  const Objective& objective_;
+  Context& ctx_;
+  BatchFields fields_;
+  std::vector<std::byte> block_;  // the row
+  std::int64_t positions_ = 0;
+  Batch host_;
+  std::vector<float> out_;
+};
+
+}  // namespace longstride

@@ -1,0 +1,58 @@
+// longstride encode RUN: the hidden rows of a file's bytes, for other programs: what the model's head reads.
+#include <algorithm>
+#include <memory>
+
+#include "datasets/formats/npy.h"
+#include "framework/core/text/numbers.h"
+#include "launch/answers/file_rows.h"
+#include "launch/commands/commands.h"
+#include "launch/console/arguments.h"
+#include "launch/console/device_option.h"
+#include "launch/console/output.h"
+
+namespace longstride {
+namespace {
+
+struct EncodeOptions {
+  std::string run, input, output, checkpoint = "last", weights = "automatic";
+  bool replace = false;
+  DeviceOption device;
+};
+
+void run_encode(const EncodeOptions& o, Session& session) {
+  check_ending(o.output, ".npy", "hidden rows are written for NumPy");
+  check_output_file(o.output, o.replace, {o.input});
+  const Device device = chosen_device(o.device, *session.comm);
+  const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
+  const std::vector<std::uint8_t> bytes = bytes_of_input(run, o.input);
+  const auto count = static_cast<std::int64_t>(bytes.size());
+  std::vector<float> rows;
+  std::int64_t width = 0;
+  read_windows(run, count, false, device, [&](RowReader& reader, const FileWindow& window) {
+    reader.write({.bytes = bytes.data() + window.first}, window.count, {0, window.number});
+    const std::span<const float> hidden = reader.hidden();
+    width = required<Encodes>(*run.model, "give hidden rows").width();
+    rows.insert(rows.end(), hidden.end() - static_cast<std::ptrdiff_t>(window.count * width), hidden.end());
+  });
+  write_npy(o.output, rows, width);
+  print_written(o.output, fmt::format("hidden rows of {} bytes, {} numbers each", thousands(count), width));
+}
+
+}  // namespace
+
+void add_encode(CLI::App& app, Session& session) {
+  auto o = std::make_shared<EncodeOptions>();
+  CLI::App* encode = app.add_subcommand("encode", "Hidden rows of a file, for other programs");
+  encode->add_option("run", o->run, "run directory")->required();
+  encode->add_option("--input", o->input, "file of bytes, read in windows of the context")->required();
+  encode->add_option("--output", o->output, "NumPy file: float32, a row per byte")->required();
+  encode->add_option("--checkpoint", o->checkpoint, checkpoint_help);
+  encode->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"automatic", "last", "average"}));
+  encode->add_flag("--force", o->replace, "replace the output");
+  add_device_option(*encode, o->device);
+  encode->callback([o, &session] { run_encode(*o, session); });
+}
+
+}  // namespace longstride

@@ -1,0 +1,52 @@
+#include "launch/answers/file_rows.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "datasets/dataset.h"
+#include "framework/core/errors.h"
+#include "framework/core/files/files.h"
+#include "framework/core/text/printable.h"
+#include "framework/train/evaluate/evaluation_memory.h"
+#include "framework/train/step/precision.h"
+#include "launch/console/device_option.h"
+
+namespace longstride {
+
+std::vector<std::uint8_t> bytes_of_input(const LoadedRun& run, const std::string& path) {
+  if (run.recipe.data.kind != DataKind::bytes)
+    throw user_error("--input is a file of text or other bytes, but this run was trained on {}; choose another run",
+                     name_of(run.recipe.data.kind));
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none))
+    throw user_error("--input {}: there is no such file; correct the path", printable(path));
+  const std::string text = read_file(path);
+  if (text.empty()) throw user_error("--input {}: is empty; choose another file", printable(path));
+  return {text.begin(), text.end()};
+}
+
+void read_windows(const LoadedRun& run, std::int64_t bytes, bool asks, Device device,
+                  const std::function<void(RowReader&, const FileWindow&)>& read) {
+  Model& model = *run.model;
+  const Objective& objective = *run.recipe.objective;
+  if (!model.states().empty())
+    throw user_error(
+        "this model remembers what its rows have read, and gives no rows by themselves; choose another run");
+  asks ? static_cast<void>(required<Predicts>(model, "predict what is asked; use eval or sample"))
+       : static_cast<void>(required<Encodes>(model, "give hidden rows"));
+  check_device_computes(model, device);
+  EvaluationMemory memory(
+      model, run.masters, run.recipe.train.precision, device,
+      [&](const Context& ctx) { return RowReader::bytes(model, objective, ctx, asks); },
+      low_precision_residual(run.recipe.train, device));
+  Context ctx = memory.context();
+  run.describe(ctx);
+  RowReader reader(model, objective, ctx, asks);
+  FileWindow window;
+  for (; window.first < bytes; ++window.number, window.first += window.count) {
+    window.count = std::min(reader.row_bytes(), bytes - window.first);
+    read(reader, window);
+  }
+}
+
+}  // namespace longstride

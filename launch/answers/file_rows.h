@@ -1,0 +1,25 @@
+// A file of bytes, read by a trained model window after window: what `encode` and `predict` share.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "framework/train/evaluate/row_reader.h"
+#include "launch/run/run_directory.h"
+
+namespace longstride {
+
+// UserError if it cannot be read or is empty, or if the run was trained on something else than text.
+std::vector<std::uint8_t> bytes_of_input(const LoadedRun& run, const std::string& path);
+
+// One window of the file, which begins at `first`.
+struct FileWindow {
+  std::int64_t number = 0, first = 0, count = 0;
+};
+// Calls read(reader, window) for every window of `bytes` in order. On a GPU `run.model` is left bound to memory that
+// has been freed.
+void read_windows(const LoadedRun& run, std::int64_t bytes, bool asks, Device device,
+                  const std::function<void(RowReader& reader, const FileWindow& window)>& read);
+
+}  // namespace longstride

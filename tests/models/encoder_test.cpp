@@ -1,0 +1,214 @@
+// Encoders: every property of models, and that no score depends on what is hidden from it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "framework/mixers/scan/config.h"
+#include "framework/models/encoder/encoder.h"
+#include "tests/models/encoder_toys.h"
+#include "tests/support/model_properties.h"
+
+namespace longstride::test {
+namespace {
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Encoder, ModelProperties, EncoderConfig);
+
+// The rows of toys, with scores of all possible answers.
+struct Scored {
+  std::vector<std::uint16_t> tokens;
+  std::vector<double> scores;
+};
+
+Scored scored(ToyModel<double>& toy, const std::vector<std::uint8_t>& bytes,
+              const std::function<void(const Batch&)>& change = {}) {
+  const auto& predicts = required<Predicts>(toy.model(), "predict");
+  const auto seq = static_cast<std::int64_t>(bytes.size());
+  const Shape asked = predicts.scores_shape(seq);
+  Scored out;
+  out.scores.resize(static_cast<std::size_t>(asked.count()));
+  toy.with_batch(bytes, 1, [&](const Batch& rows, const Shape&) {
+    if (change) change(rows);
+    const auto* tokens = rows.tokens.as<const std::uint16_t>();
+    out.tokens.assign(tokens, tokens + seq);
+    toy.run([&](Context& ctx) {
+      predicts.predict(ctx, rows, Tensor(out.scores.data(), Dtype::f64, {1, asked[0], asked[1]}));
+    });
+    EXPECT_EQ(toy.planned(), toy.used());
+  });
+  return out;
+}
+
+TEST(Encoder, EveryScoreReadsBothSidesAndNotOnlyItsOwnToken) {
+  EncoderConfig config = encoder_toy();
+  ToyModel<double> toy(config);
+  toy.randomise();
+  const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+  const Scored before = scored(toy, bytes);
+  for (const std::int64_t changed : {std::int64_t{0}, config.context / 2, config.context - 1}) {
+    const Scored after = scored(toy, bytes, [&](const Batch& rows) {
+      auto& token = rows.tokens.as<std::uint16_t>()[changed];
+      token = static_cast<std::uint16_t>((token + 1) % ids::all);
+    });
+    for (std::int64_t i = 0; i < config.context; ++i)
+      EXPECT_NE(before.scores[static_cast<std::size_t>(i * ids::all)],
+                after.scores[static_cast<std::size_t>(i * ids::all)])
+          << changed << " read at " << i;
+  }
+}
+
+TEST(Encoder, WindowsLimitWhatIsReadOnBothSides) {
+  EncoderConfig config = encoder_toy();
+  config.layers = 1;
+  config.attention.parts = {kernels::PartKind::local};
+  config.attention.window = 5;
+  ToyModel<double> toy(config);
+  toy.randomise();
+  const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+  constexpr std::int64_t changed = 11;
+  const Scored before = scored(toy, bytes),
+               after = scored(toy, bytes, [](const Batch&rows) { rows.tokens.as<std::uint16_t>()[changed] ^= 1; });
+  for (std::int64_t i = 0; i < config.context; ++i)
+    EXPECT_EQ(
+        before.scores[static_cast<std::size_t>(i * ids::all)] != after.scores[static_cast<std::size_t>(i * ids::all)],
+        std::abs(i - changed) <= 2)
+        << i;
+}
+
+// One layer's reads are those that its mixer tells, for `show pattern` and the count of pairs.
+TEST(Encoder, ReadsWhatItsPatternShows) {
+  for (auto [name, config] : encoder_toys()) {
+    if (!config.mixers.empty() || config.query_key_norm || config.objective->kind() != std::string("masked")) continue;
+    config.layers = 1;
+    ToyModel<double> toy(config);
+    toy.randomise();
+    const Mixer& mixer = required<MixesPositions>(toy.model(), "mixer").mixer(0);
+    const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+    const Scored before = scored(toy, bytes);
+    double pairs = 0;
+    for (std::int64_t j = 0; j < config.context; ++j) {
+      const bool read = j % 16 < 2;  // the model is run once for every one of these
+      const Scored after =
+          !read ? Scored{} : scored(toy, bytes, [&](const Batch& rows) { rows.tokens.as<std::uint16_t>()[j] ^= 1; });
+      for (std::int64_t i = 0; i < config.context; ++i) {
+        bool seen = i == j;
+        for (std::int64_t head = 0; head < config.heads; ++head) {
+          const bool by_head = mixer.pair_weight(head, 0)(i, j) > 0;
+          pairs += by_head;
+          seen |= by_head;
+        }
+        const auto at = static_cast<std::size_t>(i * ids::all);
+        if (read) {
+          ASSERT_EQ(before.scores[at] != after.scores[at], seen) << name << ": " << j << " read at " << i;
+        }
+      }
+    }
+    EXPECT_EQ(mixer.cost(config.context).pairs, pairs) << name;
+  }
+}
+
+// Global rows begin with the projections of the others.
+TEST(Encoder, ProjectionsOfGlobalRowsBeginAsTheOthers) {
+  EncoderConfig config = encoder_toy();
+  config.attention.parts = {kernels::PartKind::local};
+  config.attention.window = 5;
+  config.global = {.first = 2, .own = true};
+  ToyModel<double> toy(config);
+  EncoderConfig shared = config;
+  shared.global.own = false;
+  ToyModel<double> same(shared);
+  const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+  EXPECT_EQ(scored(toy, bytes).scores, scored(same, bytes).scores);
+}
+
+// Documents, and padding, which is a group of its own.
+TEST(Encoder, OtherDocumentsOfARowChangeNoBit) {
+  for (const auto& [name, toy_of] : encoder_toys()) {
+    EncoderConfig config = toy_of;
+    if (config.objective->kind() != std::string("masked")) continue;
+    config.documents = {true, true, false};
+    ToyModel<double> toy(config);
+    toy.randomise();
+    toy.set_documents({0, 5, 16, config.context});
+    const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+    const Scored before = scored(toy, bytes), after = scored(toy, bytes, [&](const Batch&rows) {
+                                                auto* tokens = rows.tokens.as<std::uint16_t>();
+                                                for (std::int64_t i = 0; i < config.context; ++i)
+                                                  if (i < 5 || i >= 16)
+                                                    tokens[i] = static_cast<std::uint16_t>((511 - i) % 256);
+                                              });
+    for (std::int64_t i = 5 * ids::all; i < 16 * ids::all; ++i)
+      ASSERT_EQ(before.scores[static_cast<std::size_t>(i)], after.scores[static_cast<std::size_t>(i)]) << name;
+    EXPECT_NE(before.scores.front(), after.scores.front()) << name;
+  }
+}
+
+// The same document at another place, with more padding: positions restart.
+TEST(Encoder, HiddenRowsAreThoseOfTheDocumentAlone) {
+  EncoderConfig config = encoder_toy();
+  config.documents = {true, true, false};
+  ToyModel<double> toy(config);
+  toy.randomise();
+  const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+  const std::vector<std::uint8_t> own(bytes.begin() + 5, bytes.begin() + 16);
+  const auto plain = [&](const std::vector<std::uint8_t>& of) {
+    return [&](const Batch& rows) { std::copy(of.begin(), of.end(), rows.tokens.as<std::uint16_t>()); };
+  };
+  toy.set_documents({0, 5, 16, config.context});
+  const Scored within = scored(toy, bytes, plain(bytes));
+  toy.set_documents({});
+  const Scored alone = scored(toy, own, plain(own));
+  for (std::int64_t i = 0; i < 11 * ids::all; ++i)
+    ASSERT_NEAR(within.scores[static_cast<std::size_t>(5 * ids::all + i)], alone.scores[static_cast<std::size_t>(i)],
+                1e-12);
+}
+
+TEST(Encoder, HiddenRowsAndScoresOfItsHeadAgree) {
+  for (const auto& [name, config] : encoder_toys()) {
+    ToyModel<double> toy(config);
+    toy.randomise();
+    const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+    const auto& encodes = required<Encodes>(toy.model(), "encode");
+    std::vector<double> hidden(static_cast<std::size_t>(config.context * encodes.width()));
+    toy.with_batch(bytes, 1, [&](const Batch& rows, const Shape&) {
+      toy.run([&](Context& ctx) {
+        encodes.encode(ctx, rows, Tensor(hidden.data(), Dtype::f64, {1, config.context, encodes.width()}));
+      });
+    });
+    EXPECT_TRUE(std::all_of(hidden.begin(), hidden.end(), [](double x) { return std::isfinite(x); }));
+    // With its final norm a row has the mean and deviation of that norm's bias and gain, so is never the same twice.
+    EXPECT_NE(hidden[0], hidden[static_cast<std::size_t>(encodes.width())]) << name;
+  }
+}
+
+// losses() and judge() agree, and "right" is what the scores say.
+TEST(Encoder, JudgesByItsScores) {
+  for (const auto& [name, config] : encoder_toys()) {
+    ToyModel<double> toy(config);
+    toy.randomise();
+    const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+    const Scored all = scored(toy, bytes);
+    const std::vector<double> losses = toy.losses(bytes, 1);
+    const auto& predicts = required<Predicts>(toy.model(), "predict");
+    const Shape asked = predicts.scores_shape(config.context);
+    std::vector<double> judged(losses.size());
+    std::vector<std::uint8_t> right(losses.size());
+    toy.with_batch(bytes, 1, [&](const Batch& rows, const Shape&) {
+      const Shape shape{1, asked[0]};
+      toy.run([&](Context& ctx) {
+        predicts.judge(ctx, rows, Tensor(judged.data(), Dtype::f64, shape), Tensor(right.data(), Dtype::u8, shape));
+      });
+      const auto* targets = rows.targets.as<const std::uint16_t>();
+      for (std::int64_t i = 0; i < asked[0]; ++i) {
+        const auto row = all.scores.begin() + i * asked[1];
+        const bool best = asked[1] == 1 ? (*row >= 0) == (targets[i] == 1)  // an answer by itself
+                                        : row[targets[i]] == *std::max_element(row, row + asked[1]);
+        EXPECT_EQ(right[static_cast<std::size_t>(i)] != 0, best) << name << " " << i;
+      }
+    });
+    EXPECT_EQ(judged, losses) << name;
+  }
+}
+
+}  // namespace
+}  // namespace longstride::test
