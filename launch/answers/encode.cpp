@@ -8,6 +8,7 @@
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
+#include "launch/console/json_output.h"
 #include "launch/console/output.h"
 
 namespace longstride {
@@ -15,7 +16,7 @@ namespace {
 
 struct EncodeOptions {
   std::string run, input, output, checkpoint = "last", weights = "automatic";
-  bool replace = false;
+  bool replace = false, json = false;
   DeviceOption device;
 };
 
@@ -35,6 +36,7 @@ void run_encode(const EncodeOptions& o, Session& session) {
     rows.insert(rows.end(), hidden.end() - static_cast<std::ptrdiff_t>(window.count * width), hidden.end());
   });
   write_npy(o.output, rows, width);
+  if (o.json) return print_json({{"output", o.output}, {"run", o.run}, {"bytes", count}, {"width", width}});
   print_written(o.output, fmt::format("hidden rows of {} bytes, {} numbers each", thousands(count), width));
 }
 
@@ -52,6 +54,7 @@ void add_encode(CLI::App& app, Session& session) {
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   encode->add_flag("--force", o->replace, "replace the output");
   add_device_option(*encode, o->device);
+  add_json_option(*encode, o->json);
   encode->callback([o, &session] { run_encode(*o, session); });
 }
 

@@ -11,12 +11,14 @@
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
+#include "launch/console/json_output.h"
 
 namespace longstride {
 namespace {
 
 struct PredictOptions {
   std::string run, input, mask, checkpoint = "last", weights = "automatic";
+  bool json = false;
   DeviceOption device;
 };
 
@@ -65,6 +67,7 @@ void run_predict(const PredictOptions& o, const CLI::App& command, Session& sess
         "--input {}: does not have '{}', which stands for a hidden byte; write it there, or leave out "
         "--mask",
         printable(o.input), printable(o.mask));
+  nlohmann::ordered_json all = {{"run", o.run}, {"answers", nlohmann::ordered_json::array()}};
   read_windows(run, static_cast<std::int64_t>(bytes.size()), true, device,
                [&](RowReader& reader, const FileWindow& window) {
                  RowBytes of{.bytes = bytes.data() + window.first};
@@ -76,9 +79,13 @@ void run_predict(const PredictOptions& o, const CLI::App& command, Session& sess
                  for (nlohmann::ordered_json& answer :
                       objective.answers_of({row, scores.data(), std::ssize(scores) / asked, window.first})) {
                    if (masks) forget_hidden(answer);
-                   fmt::print("{}\n", answer.dump());
+                   if (o.json)
+                     all["answers"].push_back(std::move(answer));
+                   else
+                     fmt::print("{}\n", answer.dump());
                  }
                });
+  if (o.json) print_json(all);
 }
 
 }  // namespace
@@ -95,6 +102,7 @@ void add_predict(CLI::App& app, Session& session) {
       ->capture_default_str()
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   add_device_option(*predict, o->device);
+  add_json_option(*predict, o->json);
   predict->callback([o, predict, &session] { run_predict(*o, *predict, session); });
 }
 

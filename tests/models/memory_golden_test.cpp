@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "framework/models/decoder/config.h"
 #include "framework/ops/state.h"
 #include "tests/models/golden_model.h"
 

@@ -182,7 +182,9 @@ TEST_F(Objectives, LossesOfADecoderAreOnePerPosition) {
   for (const float loss : losses) sum += static_cast<double>(loss);
   EXPECT_NEAR(scored.at("loss").get<double>(), sum / (rows_of_test * context), 1e-12);
   good({"eval", "decoder", "--losses", "ranks.npy"}, 2);
-  EXPECT_EQ(text_of(*dir / "ranks.npy"), text_of(*dir / "all.npy"));
+  // A product's rounding may depend on how many rows it has.
+  const std::vector<float> by_ranks = losses_in("ranks.npy", "(" + std::to_string(rows_of_test) + ", 16)");
+  for (std::size_t i = 0; i < losses.size(); ++i) ASSERT_FLOAT_EQ(by_ranks[i], losses[i]) << i;
   // Windows that overlap score a part of their bytes each.
   const Json more = Json::parse(good({"eval", "decoder", "--json", "--min-context", "12", "--losses", "more.npy"}).out);
   std::vector<float> parts = losses_in("more.npy", "(197, 16)");

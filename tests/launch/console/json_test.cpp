@@ -28,6 +28,8 @@ const std::map<std::string, std::string> runnable = {
     {"train", "train r.yaml --run run --resume-changed --set train.steps=4 --device cpu"},
     {"eval", "eval run --device cpu"},
     {"sample", "sample run --count 2 --length 8 --device cpu"},
+    {"encode", "encode masked --input text.bin --output rows.npy --force --device cpu"},
+    {"predict", "predict masked --input text.bin --device cpu"},
     {"show pattern", "show pattern r.yaml --positions 12"},
     {"show batch", "show batch r.yaml --step 1"},
     {"show spans", "show spans spanned"},
@@ -71,11 +73,26 @@ model:
 train: {steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1}
 )";
 
+constexpr const char* masked_recipe = R"(name: masked
+data: {kind: bytes, path: x.h5, context: 16}
+objective: {kind: masked}
+model:
+  kind: encoder
+  layers: 1
+  width: 16
+  heads: 2
+  attention: {parts: [dense]}
+train: {steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1}
+)";
+
 class Console : public TextRun {
  protected:
   Console()
-      : TextRun(text_recipe(), {{"train", "r.yaml", "--run", "run"}, {"train", "spans.yaml", "--run", "spanned"}},
-                {{"spans.yaml", spans_recipe}}) {}
+      : TextRun(text_recipe(),
+                {{"train", "r.yaml", "--run", "run"},
+                 {"train", "spans.yaml", "--run", "spanned"},
+                 {"train", "masked.yaml", "--run", "masked"}},
+                {{"spans.yaml", spans_recipe}, {"masked.yaml", masked_recipe}}) {}
 
   CommandResult run(const std::string& words) const { return run_command(words_of(words), dir.path(), 300); }
   // The names of the commands that `command --help` lists.
@@ -160,7 +177,7 @@ TEST_F(Console, QuietLeavesResultsOnly) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.err, "");
     const bool writes_files = command == "train" || command == "export" || command == "attention" ||
-                              command == "report" || command == "prepare bytes";
+                              command == "report" || command == "encode" || command == "prepare bytes";
     EXPECT_EQ(result.out.empty(), writes_files) << result.out;
   }
 }

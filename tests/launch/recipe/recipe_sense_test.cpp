@@ -130,7 +130,7 @@ const Edit edits[] = {
      "r.yaml:12: model.attention.window is 65, but must be at most data.context, 64; set model.attention.window: 0, "
      "which is stride + 1"},
     {"stride: 8", "stride: 8\n    window: 16",
-     "r.yaml:12: model.attention.window has no effect without a part that reads it (local); remove it"},
+     "r.yaml:12: model.attention.window has no effect without a part that reads it (local, dilated); remove it"},
     {"[fixed_block, fixed_summary]", "[local, column]",
      "r.yaml:12: model.attention.summary has no effect without a part that reads it (fixed_summary); remove it"},
     {"[fixed_block, fixed_summary]\n    stride: 8\n    summary: 2",
