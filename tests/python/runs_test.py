@@ -145,7 +145,7 @@ class Runs(unittest.TestCase):
     def test_keys_of_the_recipe_are_known_or_refused(self):
         for old, new, message in [
             ("heads: 2", "heads: 2\n  gate: true", 'model has a key "gate" that this version'),
-            ("stride: 8", "stride: 8\n    dilation: 2", 'model.attention has a key "dilation"'),
+            ("stride: 8", "stride: 8\n    spacing: 2", 'model.attention has a key "spacing"'),
             ("context: 64", "context: 64\n  objective: masked", 'data has a key "objective"'),
             ("name: \"small\"", "name: small\nobjective: masked", 'objective is "masked", but must be a map of keys'),
             ("name: \"small\"", "name: small\nobjective: {kind: masked}", "'kind' is \"masked\", but must be one of"),

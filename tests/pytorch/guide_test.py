@@ -1,5 +1,7 @@
 """The programs of docs/guide/from_pytorch_and_c.md run, and what they assert holds."""
 import pathlib
+import sys
+import types
 
 import support  # skips where PyTorch is missing
 
@@ -16,4 +18,5 @@ for name in names:
             break
         code.append(line[4:])
     assert len(code) > 8, f"the page shows no program {name}"
-    exec(compile("\n".join(code), str(page), "exec"), {"__name__": "page"})
+    module = sys.modules[name] = types.ModuleType(name)  # where the compiler of PyTorch looks for what it has
+    exec(compile("\n".join(code), str(page), "exec"), module.__dict__)

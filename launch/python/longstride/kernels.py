@@ -3,6 +3,7 @@ import torch
 
 from .model import patterns
 from .model.keys import UserError, shown
+from .model.settings import UNREAD
 
 MOST_ON_GPU = 128  # elements of a head
 
@@ -51,7 +52,8 @@ class Kernels:
         from .pattern import Pattern
         key = layer % len(pattern.parts) if pattern.integration == "interleaved" else 0
         if key not in self.layers:
-            named = {name: value for name, value in pattern.to_dict().items() if name != "sink"}  # which calls give
+            # Calls give the sink; what no part of a loaded model reads is unknown there.
+            named = {name: value for name, value in pattern.to_dict().items() if name != "sink" and name not in UNREAD}
             self.layers[key] = Pattern(**named, layer=key)
         return self.layers[key]
 
