@@ -149,14 +149,15 @@ kernels::BlockLists AttentionMixer::lists_of(Context& ctx, std::int64_t position
   if (host == nullptr) return {};
   const std::int64_t heads = config_.heads / ctx.sequence_ranks(), first = ctx.sequence_rank() * heads,
                      blocks = std::ssize(host->key_begin) / config_.heads - 1;
-  const auto copied = [&](const std::vector<std::int32_t>& all, std::int64_t of_head) {
+  const std::int32_t* const begins = ctx.planning() ? nullptr : plans_->lists_for(ctx.device, layer_, positions);
+  const auto copied = [&](std::size_t before, std::int64_t of_head) {
     const Tensor t = scratch.tensor({1, heads, of_head}, Dtype::i32);
-    if (!ctx.planning()) ctx.queue().copy_to_device(t.data(), all.data() + first * of_head, t.bytes());
+    if (begins != nullptr) ctx.queue().copy_to_device(t.data(), begins + before + first * of_head, t.bytes());
     return t;
   };
   kernels::BlockLists lists{.block = static_cast<std::int32_t>(plans_->pattern().block),
-                            .key_begin = copied(host->key_begin, blocks + 1),
-                            .keys = copied(host->keys, host->entries)};
+                            .key_begin = copied(0, blocks + 1),
+                            .keys = copied(host->key_begin.size(), host->entries)};
   if (!from_keys) return lists;
   lists.query_begin = scratch.like(lists.key_begin);
   lists.queries = scratch.like(lists.keys);

@@ -1,5 +1,7 @@
 #include "framework/mixers/attention/plans.h"
 
+#include <cstring>
+
 namespace longstride {
 
 std::shared_ptr<const kernels::AttentionPlan> AttentionPlans::plan(std::int64_t layer, std::int64_t positions, int rank,
@@ -33,6 +35,20 @@ const kernels::ListsOfHeads* AttentionPlans::lists(std::int64_t layer, std::int6
   if (is_new)
     made->second = kernels::lists_of_heads(pattern_, layer, heads_, kernels::blocks_in(positions, pattern_.block));
   return &made->second;
+}
+
+const std::int32_t* AttentionPlans::lists_for(Device device, std::int64_t layer, std::int64_t positions) const {
+  const kernels::ListsOfHeads* made = lists(layer, positions);
+  std::lock_guard lock(mutex_);
+  const auto [copy, is_new] = copies_.try_emplace(made);
+  if (is_new) {
+    const std::size_t begins = made->key_begin.size() * sizeof(std::int32_t),
+                      keys = made->keys.size() * sizeof(std::int32_t);
+    copy->second = Block::host_side(device, begins + keys);
+    std::memcpy(copy->second.data(), made->key_begin.data(), begins);
+    std::memcpy(copy->second.data() + begins, made->keys.data(), keys);
+  }
+  return reinterpret_cast<const std::int32_t*>(copy->second.data());
 }
 
 std::shared_ptr<const kernels::DecodePlan> AttentionPlans::decode_plan(std::int64_t layer,

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "framework/core/device/memory.h"
 #include "kernels/attention/decode/decode.h"
 #include "kernels/attention/pattern/plan.h"
 #include "kernels/attention/pattern/random_blocks.h"
@@ -27,6 +28,9 @@ class AttentionPlans {
                                                             std::int64_t rows) const;
   // The lists that restrict a plan, or null; they live as long as this.
   const kernels::ListsOfHeads* lists(std::int64_t layer, std::int64_t positions) const;
+  // Their key_begin, and keys behind it, where a device may copy them from at any time: for a GPU in pinned memory,
+  // which a captured step needs.
+  const std::int32_t* lists_for(Device device, std::int64_t layer, std::int64_t positions) const;
   std::shared_ptr<const kernels::DecodePlan> decode_plan(std::int64_t layer, std::int64_t positions) const;
 
  private:
@@ -40,6 +44,7 @@ class AttentionPlans {
   mutable std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, std::shared_ptr<const kernels::AttentionPlan>>
       global_plans_;
   mutable std::map<std::pair<std::int64_t, std::int64_t>, kernels::ListsOfHeads> lists_;
+  mutable std::map<const kernels::ListsOfHeads*, Block> copies_;
 };
 
 }  // namespace longstride
