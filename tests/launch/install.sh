@@ -30,7 +30,7 @@ complete_words() { # complete_words WORD...: what bash would offer for the last 
 }
 source share/bash-completion/completions/longstride
 expect() { [ "$1" = "$2" ] || { echo "install.sh: completed to '$1' instead of '$2'" >&2; exit 1; }; }
-expect "$(complete_words pre)" prepare
+expect "$(complete_words prep)" prepare
 expect "$(complete_words prepare by)" bytes
 expect "$(complete_words prepare bytes --in)" --input
 expect "$(complete_words eval RUN --split te)" test
@@ -38,9 +38,9 @@ expect "$(complete_words eval RUN --split test --spl)" --split
 expect "$(complete_words eval RUN --split = te)" test
 expect "$(complete_words eval RUN --split =)" "train valid test"
 expect "$(complete_words no-such-command)" ""
-expect "$(HOME=$PWD called='~/bin/longstride' complete_words pre)" prepare
+expect "$(HOME=$PWD called='~/bin/longstride' complete_words prep)" prepare
 alias longstride="$PWD/bin/longstride"
-expect "$(called=longstride complete_words pre)" prepare
+expect "$(called=longstride complete_words prep)" prepare
 
 # Not with a sanitizer, which reserves more addresses than qemu has.
 if command -v qemu-x86_64 >/dev/null && [ "$(uname -m)" = x86_64 ] && ! grep -qE '__[at]san_init' bin/longstride; then

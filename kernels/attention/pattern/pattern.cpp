@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::int64_t most_blocks = 4096;
 
-bool uses(const PatternConfig& pattern, PartKind kind) {
-  return std::find(pattern.parts.begin(), pattern.parts.end(), kind) != pattern.parts.end();
-}
-
 // The first part that needs a stride, as text; empty when none does.
 std::string needs_stride(const PatternConfig& pattern) {
   for (PartKind kind : pattern.parts)
@@ -121,6 +117,10 @@ std::string summary_problem(const PatternConfig& pattern, std::int64_t heads) {
 }
 
 }  // namespace
+
+bool uses(const PatternConfig& pattern, PartKind kind) {
+  return std::find(pattern.parts.begin(), pattern.parts.end(), kind) != pattern.parts.end();
+}
 
 const char* name_of(PartKind kind) {
   switch (kind) {

@@ -71,6 +71,8 @@ struct PatternConfig {
   Direction direction = Direction::past;
 };
 
+bool uses(const PatternConfig& pattern, PartKind kind);  // in any part
+
 // Which parts read which keys of a recipe.
 constexpr bool reads_stride(PartKind kind) {
   return kind == PartKind::local || kind == PartKind::column || kind == PartKind::fixed_block ||

@@ -9,10 +9,6 @@
 namespace longstride::kernels {
 namespace {
 
-bool uses(const PatternConfig& pattern, PartKind kind) {
-  return std::find(pattern.parts.begin(), pattern.parts.end(), kind) != pattern.parts.end();
-}
-
 // Whole numbers drawn in order for one head of a layer.
 class Draw {
  public:
