@@ -101,11 +101,12 @@ void DecoderConfig::check_training(SettingsChecker& check) const {
 
 // Keeps the pattern, the position tables and the kind of data.
 std::vector<std::string> DecoderConfig::toy_overrides() const {
-  auto [out, has_list] = toy_sizes();
+  auto sizes = toy_sizes();
+  std::vector<std::string>& out = sizes.first;
   for (const auto& [key, p] :
        {std::pair("distance.dropout", distance.dropout), std::pair("distance.table_dropout", distance.table_dropout)})
     if (p > 0) out.push_back(model_override(key, 0.0));
-  if (has_list) return out;
+  if (sizes.second) return out;
   const auto add = [&](const char* key, auto value) { out.push_back(model_override(key, value)); };
   if (!distance.given) {
     for (std::string& override_of : toy_pattern()) out.push_back(std::move(override_of));
