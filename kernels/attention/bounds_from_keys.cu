@@ -8,19 +8,6 @@ namespace {
 
 constexpr int threads = 256;
 
-// The first of n numbers, which never decrease, that is above x; n if none is.
-__device__ inline std::int32_t first_above(const std::int32_t* numbers, std::int32_t n, std::int32_t x) {
-  std::int32_t low = 0, high = n;
-  while (low < high) {
-    const std::int32_t middle = low + (high - low) / 2;
-    if (numbers[middle] > x)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return low;
-}
-
 __global__ void __launch_bounds__(threads)
     bounds_from_keys_kernel(const std::int32_t* begin, const std::int32_t* end, std::int32_t n_q, std::int32_t n_k,
                             std::int64_t count, std::int32_t* first_query, std::int32_t* beyond_query) {

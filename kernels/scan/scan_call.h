@@ -37,7 +37,7 @@ struct ScanCall {
   char* kept = nullptr;          // walks: a block's states within its run
   void* inverses = nullptr;      // walks of delta: X of every chunk, as q
   float* transitions = nullptr;  // the same: M of every run, (units, runs, key size, key size)
-  std::int32_t run_chunks = 0;   // walks: `chunks` are runs of so many chunks of walk_chunk positions
+  std::int32_t run_chunks = 0;   // chunks of walk_chunk positions in a run; `chunks` then counts runs
   std::int32_t n = 0, heads = 0, units = 0, chunks = 0;
   std::int32_t key_size = 0, value_size = 0, columns = 0;
   bool channels = false, both = false, normalised = false, scaled = false;  // scaled: by decays or groups

@@ -23,7 +23,7 @@ struct IntervalCase {
   BoundsOfHead bounds() const { return begin.empty() ? BoundsOfHead{} : BoundsOfHead{begin.data(), end.data()}; }
 };
 
-// Bounds that never decrease; `empty`: of every so many queries one sees nothing.
+// Bounds that never decrease. One query in `empty` sees nothing; 0: none.
 IntervalCase drawn(std::int32_t n, std::int32_t width, std::int32_t empty, unsigned seed) {
   std::minstd_rand random(seed);
   IntervalCase c{"drawn " + std::to_string(seed), {{n, 0}, {-n, 0}, n}, {}, {}};

@@ -23,7 +23,7 @@ class AttentionPlans {
   const kernels::PatternConfig& pattern() const { return pattern_; }
   std::shared_ptr<const kernels::AttentionPlan> plan(std::int64_t layer, std::int64_t positions, int rank = 0,
                                                      int ranks = 1) const;
-  // `rows` queries that see every position, of so many heads.
+  // The plan of `rows` queries that see every position, for so many heads.
   std::shared_ptr<const kernels::AttentionPlan> global_plan(std::int64_t heads, std::int64_t positions,
                                                             std::int64_t rows) const;
   // The lists that restrict a plan, or null; they live as long as this.

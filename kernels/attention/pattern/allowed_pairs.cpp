@@ -91,7 +91,7 @@ class Pairs {
     return band(all_, std::min(queries_, b + l_), begin, end) - band(all_, std::min(queries_, b), begin, end);
   }
 
-  // The first keys, by their blocks, with the queries of their own block and of those beside it.
+  // Pairs of the first keys with queries of their own block and its neighbours, block by block.
   std::int64_t of_block_window(std::int64_t keys) const {
     const std::int64_t block = std::min(pattern_.block, std::max(queries_, n_));
     std::int64_t pairs = 0;

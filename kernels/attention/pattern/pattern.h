@@ -67,7 +67,7 @@ struct PatternConfig {
   std::int64_t random = 0;             // blocks that random_blocks draws for every block
   BlockDraw draw = BlockDraw::balanced;
   std::int64_t seed = 0;                           // keys the draw
-  std::int64_t global_first = 0, global_last = 0;  // blocks that see all and that all see, beside random_blocks
+  std::int64_t global_first = 0, global_last = 0;  // global blocks at both ends, with random_blocks
   Direction direction = Direction::past;
 };
 

@@ -22,7 +22,7 @@ constexpr std::int64_t blocks_in(std::int64_t n, std::int64_t block) { return (n
 // Blocks that can be drawn for each of `blocks`; fewer than `random`: only these are.
 std::int64_t most_random_blocks(const PatternConfig& pattern, std::int64_t blocks);
 
-// The key blocks of every block of queries, increasing, of a sequence of so many blocks: those drawn, and all.
+// The key blocks that each block of queries sees, in increasing order: the drawn ones, and all. blocks: in a sequence.
 using KeyBlocks = std::vector<std::vector<std::int32_t>>;
 KeyBlocks drawn_blocks(const PatternConfig& pattern, std::int64_t layer, std::int64_t head, std::int64_t blocks);
 KeyBlocks key_blocks(const PatternConfig& pattern, std::int64_t layer, std::int64_t head, std::int64_t blocks);

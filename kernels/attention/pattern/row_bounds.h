@@ -19,6 +19,19 @@ struct RowBounds {
   static RowBounds of_documents(const Tensor& begin, const Tensor& end) { return {begin, end, true}; }
 };
 
+// The first of n numbers, which never decrease, that is above x; n if none is.
+LONGSTRIDE_HOST_DEVICE inline std::int32_t first_above(const std::int32_t* numbers, std::int32_t n, std::int32_t x) {
+  std::int32_t low = 0, high = n;
+  while (low < high) {
+    const std::int32_t middle = low + (high - low) / 2;
+    if (numbers[middle] > x)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
 // The bounds of one sequence and head, as kernels read them; null where nothing is clamped.
 struct BoundsOfHead {
   const std::int32_t *begin = nullptr, *end = nullptr;

@@ -107,10 +107,8 @@ template <class T>
 void outputs_of_channel_runs(const ScanCall& call, const Launch& launch) {
   walk::with_channel_sizes(call, [&](auto key, auto value) {
     constexpr int K = decltype(key)::value, V = decltype(value)::value;
-    constexpr std::size_t bytes = walk::ChannelOutputsMemory<T, K, V>::bytes;
-    const auto kernel = walk::channel_outputs_kernel<T, K, V>;
-    allow_shared(kernel, bytes);
-    run("scan outputs of runs", kernel, {walk::grid_of(call), walk::Shares<K>::threads_of_block, bytes}, launch, call);
+    walk::launch_walk("scan outputs of runs", walk::channel_outputs_kernel<T, K, V>, call,
+                      walk::Shares<K>::threads_of_block, walk::ChannelOutputsMemory<T, K, V>::bytes, launch);
   });
 }
 

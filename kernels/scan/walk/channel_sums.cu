@@ -67,10 +67,9 @@ template <class T>
 void sum_channel_runs(const ScanCall& call, bool backwards, const Launch& launch) {
   walk::with_channel_sizes(call, [&](auto key, auto value) {
     constexpr int K = decltype(key)::value, V = decltype(value)::value;
-    constexpr std::size_t bytes = walk::ChannelSumsMemory<T, K, V>::bytes;
     const auto start = [&](auto kernel) {
-      allow_shared(kernel, bytes);
-      run("scan sums of runs", kernel, {walk::grid_of(call), walk::Shares<K>::threads_of_block, bytes}, launch, call);
+      walk::launch_walk("scan sums of runs", kernel, call, walk::Shares<K>::threads_of_block,
+                        walk::ChannelSumsMemory<T, K, V>::bytes, launch);
     };
     backwards ? start(walk::channel_sums_kernel<T, K, V, true>) : start(walk::channel_sums_kernel<T, K, V, false>);
   });

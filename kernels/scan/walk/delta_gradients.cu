@@ -232,12 +232,7 @@ template <class T, int K, int V>
 __global__ __launch_bounds__(
     Shares<K>::threads_of_block,
     delta_blocks_of_multiprocessor<K, V>) void delta_gradients_kernel(const __grid_constant__ ScanCall call) {
-  for (int task = static_cast<int>(blockIdx.x); task < call.units * call.chunks; task += static_cast<int>(gridDim.x)) {
-    DeltaGradients<T, K, V> gradients(call, task);
-    gradients.walk_forwards();
-    gradients.walk_backwards();
-    __syncthreads();
-  }
+  walk_runs<DeltaGradients<T, K, V>>(call);
 }
 
 }  // namespace

@@ -81,11 +81,8 @@ template <class T>
 void delta_outputs_of_runs(const ScanCall& call, const Launch& launch) {
   walk::with_delta_sizes(call, [&](auto key, auto value) {
     constexpr int K = decltype(key)::value, V = decltype(value)::value;
-    constexpr std::size_t bytes = walk::DeltaOutputsMemory<T, K, V>::bytes;
-    const auto kernel = walk::delta_outputs_kernel<T, K, V>;
-    allow_shared(kernel, bytes);
-    run("scan delta outputs of runs", kernel, {walk::grid_of(call), walk::Shares<K>::threads_of_block, bytes}, launch,
-        call);
+    walk::launch_walk("scan delta outputs of runs", walk::delta_outputs_kernel<T, K, V>, call,
+                      walk::Shares<K>::threads_of_block, walk::DeltaOutputsMemory<T, K, V>::bytes, launch);
   });
 }
 

@@ -178,12 +178,7 @@ struct HeadGradients : RunGradients<T, K, V> {
 template <class T, int K, int V>
 __global__ __launch_bounds__(Shares<K>::threads_of_block, blocks_of_multiprocessor<K, V>) void gradients_kernel(
     const __grid_constant__ ScanCall call) {
-  for (int task = static_cast<int>(blockIdx.x); task < call.units * call.chunks; task += static_cast<int>(gridDim.x)) {
-    HeadGradients<T, K, V> gradients(call, task);
-    gradients.walk_forwards();
-    gradients.walk_backwards();
-    __syncthreads();
-  }
+  walk_runs<HeadGradients<T, K, V>>(call);
 }
 
 }  // namespace

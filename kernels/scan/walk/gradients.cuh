@@ -144,6 +144,17 @@ struct RunGradients {
   }
 };
 
+// The runs of a block, one after another: S forwards, then G backwards.
+template <class Gradients>
+__device__ inline void walk_runs(const ScanCall& call) {
+  for (int task = static_cast<int>(blockIdx.x); task < call.units * call.chunks; task += static_cast<int>(gridDim.x)) {
+    Gradients gradients(call, task);
+    gradients.walk_forwards();
+    gradients.walk_backwards();
+    __syncthreads();
+  }
+}
+
 template <class Kernel>
 void launch_gradients(Kernel kernel, const ScanCall& call, int threads_of_block, std::size_t bytes,
                       const Launch& launch) {

@@ -135,10 +135,8 @@ template <class T>
 void outputs_of_runs(const ScanCall& call, const Launch& launch) {
   walk::with_sizes(call, [&](auto key, auto value) {
     constexpr int K = decltype(key)::value, V = decltype(value)::value;
-    constexpr std::size_t bytes = walk::OutputsMemory<T, K, V>::bytes;
-    const auto kernel = walk::outputs_kernel<T, K, V>;
-    allow_shared(kernel, bytes);
-    run("scan outputs of runs", kernel, {walk::grid_of(call), walk::Shares<K>::threads_of_block, bytes}, launch, call);
+    walk::launch_walk("scan outputs of runs", walk::outputs_kernel<T, K, V>, call, walk::Shares<K>::threads_of_block,
+                      walk::OutputsMemory<T, K, V>::bytes, launch);
   });
 }
 

@@ -1,5 +1,6 @@
 // Numbers of a normalised scan's rows, and what launches of walks have in common.
 #pragma once
+#include "kernels/base/cuda_launch.cuh"
 #include "kernels/scan/walk/decays.cuh"
 #include "kernels/scan/walk/state.cuh"
 
@@ -89,6 +90,13 @@ void with_channel_sizes(const ScanCall& call, F&& f) {
 
 inline dim3 grid_of(const ScanCall& call) {
   return {static_cast<unsigned>(call.chunks), static_cast<unsigned>(call.units)};
+}
+// A block per run.
+template <class Kernel>
+void launch_walk(const char* name, Kernel kernel, const ScanCall& call, int threads_of_block, std::size_t bytes,
+                 const Launch& launch) {
+  allow_shared(kernel, bytes);
+  run(name, kernel, {grid_of(call), static_cast<unsigned>(threads_of_block), bytes}, launch, call);
 }
 
 }  // namespace longstride::kernels::cuda::scanning::walk

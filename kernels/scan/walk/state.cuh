@@ -28,7 +28,7 @@ struct State {
     set_zero(s);
     z[0] = z[1] = z[2] = z[3] = 0;
   }
-  // f(element's number in a matrix whose rows are `stride` apart, element) of so many rows and columns.
+  // Calls f(number, element) for a matrix of so many rows and columns, whose rows are `stride` apart.
   template <class F>
   __device__ void each_of(int rows_of_matrix, int stride, int columns, F&& f) {
     const int first = row();

@@ -109,9 +109,8 @@ void sum_runs(const ScanCall& call, bool backwards, const Launch& launch) {
   walk::with_sizes(call, [&](auto key, auto value) {
     constexpr int K = decltype(key)::value, V = decltype(value)::value;
     const auto start = [&](auto kernel) {
-      constexpr std::size_t bytes = walk::SumsMemory<T, K, V>::bytes;
-      allow_shared(kernel, bytes);
-      run("scan sums of runs", kernel, {walk::grid_of(call), walk::Shares<K>::threads_of_block, bytes}, launch, call);
+      walk::launch_walk("scan sums of runs", kernel, call, walk::Shares<K>::threads_of_block,
+                        walk::SumsMemory<T, K, V>::bytes, launch);
     };
     backwards ? start(walk::sums_kernel<T, K, V, true>) : start(walk::sums_kernel<T, K, V, false>);
   });

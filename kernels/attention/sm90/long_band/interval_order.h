@@ -54,24 +54,12 @@ struct IntervalOrder {
   std::int32_t query_tiles = 0, key_tiles = 0;
 
   LONGSTRIDE_HOST_DEVICE std::int32_t tasks() const { return key_tiles; }
-  LONGSTRIDE_HOST_DEVICE std::int32_t begin_of(std::int32_t key) const { return first_above(last, key - 1); }
-  LONGSTRIDE_HOST_DEVICE std::int32_t end_of(std::int32_t key) const { return first_above(first, key); }
+  LONGSTRIDE_HOST_DEVICE std::int32_t begin_of(std::int32_t key) const {
+    return first_above(last, query_tiles, key - 1);
+  }
+  LONGSTRIDE_HOST_DEVICE std::int32_t end_of(std::int32_t key) const { return first_above(first, query_tiles, key); }
   LONGSTRIDE_HOST_DEVICE std::int32_t turn(std::int32_t key, std::int32_t query) const { return key - first[query]; }
   LONGSTRIDE_HOST_DEVICE bool is_last(std::int32_t key, std::int32_t query) const { return last[query] == key; }
-
- private:
-  // The first query tile whose number, which never decreases, is above x.
-  LONGSTRIDE_HOST_DEVICE std::int32_t first_above(const std::int32_t* numbers, std::int32_t x) const {
-    std::int32_t low = 0, high = query_tiles;
-    while (low < high) {
-      const std::int32_t middle = low + (high - low) / 2;
-      if (numbers[middle] > x)
-        high = middle;
-      else
-        low = middle + 1;
-    }
-    return low;
-  }
 };
 
 // Makes them: the key tiles of query tile `tile`.

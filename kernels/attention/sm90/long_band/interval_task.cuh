@@ -100,8 +100,7 @@ struct IntervalTask : TurnTask<Strips> {
   template <class Kernel, int Count>
   __device__ void weigh(const Kernel& kernel, float (&s)[Count], std::uint32_t (&weights)[4][4], const SeenKeys& seen,
                         std::int32_t begin, const typename Kernel::Statistics& of) const {
-    seen.mask(s, begin, kernel.lane);
-    kernel.template weigh_and_pack<true>(s, weights, kernel.problem.scale * log2_e, of, {}, begin);
+    seen.weigh(kernel, s, weights, begin, of);
   }
 };
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/attention/sm90/band/band_shape.h"
+#include "kernels/base/approximate.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -16,16 +17,19 @@ struct SeenKeys {
     last_begin = __reduce_max_sync(~0u, max(begin[0], begin[1]));
     first_end = __reduce_min_sync(~0u, min(end[0], end[1]));
   }
-  // Sets the scores of queries that do not see the keys to -infinity, in the query tile that begins there.
-  template <int Count>
-  __device__ void mask(float (&s)[Count], std::int32_t query, int lane) const {
-    if (last_begin <= query && first_end >= query + band_rows) return;
-    const int column = query + 2 * (lane % 4);
+  // Turns S into P, and P into the product's operand, for the query tile that begins there.
+  template <class Kernel, int Count>
+  __device__ void weigh(const Kernel& kernel, float (&s)[Count], std::uint32_t (&weights)[4][4], std::int32_t query,
+                        const typename Kernel::Statistics& of) const {
+    if (last_begin > query || first_end < query + band_rows) {
+      const int column = query + 2 * (kernel.lane % 4);
 #pragma unroll
-    for (int i = 0; i < Count; ++i) {
-      const int at = i / 4 * 8 + i % 2, r = i / 2 % 2;
-      if (at < begin[r] - column || at >= end[r] - column) s[i] = -__builtin_huge_valf();
+      for (int i = 0; i < Count; ++i) {
+        const int at = i / 4 * 8 + i % 2, r = i / 2 % 2;
+        if (at < begin[r] - column || at >= end[r] - column) s[i] = -__builtin_huge_valf();
+      }
     }
+    kernel.template weigh_and_pack<true>(s, weights, kernel.problem.scale * log2_e, of, {}, query);
   }
 };
 
