@@ -34,7 +34,7 @@ expect best sample runs/text --checkpoint
 cat >r.yaml <<'RECIPE'
 name: small
 data: {kind: bytes, path: x.h5, context: 64}
-model: {layers: 1, width: 16, heads: 2, attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}}
+model: {kind: sparse_transformer, layers: 1, width: 16, heads: 2, attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}}
 train: {steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1}
 RECIPE
 expect train.lr= train r.yaml --set
