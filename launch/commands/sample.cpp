@@ -117,7 +117,7 @@ std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
 // Samples that are drawn together: their beginnings are of one length.
 struct Beginnings {
   std::vector<Bytes> prompts;    // one for all, one for each, or none
-  std::vector<Bytes> originals;  // of pictures and --complete, one for each: the wholes that prompts are beginnings of
+  std::vector<Bytes> originals;  // wholes that prompts are beginnings of, one for each, with pictures and --complete
 };
 
 // A prompt's bytes, or as many as --given says.
@@ -140,7 +140,7 @@ Beginnings of_wholes(const SampleOptions& o, std::vector<Bytes> wholes) {
   return out;
 }
 
-// What samples begin with, one entry for every file of --prompt.
+// The beginnings of samples, one entry for every file of --prompt.
 std::vector<Beginnings> read_beginnings(SampleOptions& o, const LoadedRun& run) {
   if (!o.complete.empty()) return {of_wholes(o, read_originals(o, run))};
   if (!o.prompt_text.empty())

@@ -38,7 +38,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t shortest_context = 64, least_windows = 4;  // windows of train for every row of a step
 constexpr double most_passes = 50;                                // over train
 constexpr std::int64_t least_steps = 20;
-constexpr double part_of_evaluations = 0.05, part_of_samples = 0.05;  // of the time
+constexpr double part_of_evaluations = 0.05, part_of_samples = 0.05;  // parts of the time
 constexpr int evaluations = 4;
 
 // The recipe to begin with: the nearest one that a measurement of ours stands behind.
@@ -267,6 +267,7 @@ double Proposer::milliseconds_per_position() const {
     return static_cast<std::size_t>(sample_memory(*model, ctx, few).total);
   });
   Context ctx = memory.context();
+  if (request_.device == Device::cuda) sample(*model, ctx, few);  // loads kernels
   const Clock::time_point begin = Clock::now();
   sample(*model, ctx, few);
   return 1e3 * seconds_since(begin) / static_cast<double>(few.length);

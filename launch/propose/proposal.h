@@ -13,7 +13,7 @@ namespace longstride {
 struct ProposalRequest {
   std::string data;     // a prepared dataset
   std::string like;     // the recipe to begin with; empty: the one for this kind of data and device
-  double minutes = 10;  // of training, with evaluations and samples
+  double minutes = 10;  // time of training, with evaluations and samples
   Device device = Device::cpu;
 };
 
@@ -22,7 +22,7 @@ struct Proposal {
   std::string text;  // YAML with comments, which `train` takes
   std::int64_t steps = 0, global_batch = 0, micro_batch = 0, context = 0;
   double lr = 0;
-  double milliseconds = 0;  // of a step, measured here
+  double milliseconds = 0;  // time of a step, measured here
   double passes = 0;        // over train
 };
 

@@ -1,4 +1,4 @@
-// What the curves of a page are drawn over: steps, bytes seen, or seconds of training.
+// The axis of the curves of a page: steps, bytes seen, or seconds of training.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 namespace longstride {
 
 enum class ReportAxis : std::uint8_t { step, bytes, seconds };
-inline constexpr const char* axis_names[] = {"step", "bytes", "seconds"};  // of --by, and in titles
+inline constexpr const char* axis_names[] = {"step", "bytes", "seconds"};  // words of --by, and in titles
 inline const char* name_of(ReportAxis axis) { return axis_names[static_cast<std::size_t>(axis)]; }
 
 // Where a run's steps are on the axis. Seconds are those of logged steps, without evaluations and restarts.

@@ -20,7 +20,7 @@ struct TrainRequest {
 };
 
 struct RunOutcome : TrainingOutcome {
-  double seconds = 0;  // of this call's training, with all that it pauses for
+  double seconds = 0;  // time of this call's training, with all that it pauses for
   std::optional<double>
       joules;  // that the ranks' GPUs used meanwhile; absent on the CPU and where a driver keeps quiet
 };

@@ -9,7 +9,7 @@
 namespace longstride {
 
 struct ChildOptions {
-  std::vector<std::string> words;  // what follows the program's name
+  std::vector<std::string> words;  // all that follows the program's name
   std::string gpu;                 // the only one that it sees, as CUDA_VISIBLE_DEVICES has it; empty: all
   std::string log;                 // file that its messages are added to; empty: this process's standard error
 };

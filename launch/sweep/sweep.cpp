@@ -19,6 +19,7 @@
 #include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/metrics/progress.h"
+#include "framework/train/run/run_lock.h"
 #include "framework/train/run/stop.h"
 #include "framework/train/trainer.h"
 #include "launch/console/json_output.h"
@@ -33,6 +34,19 @@ namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
+
+// A sweep that was killed leaves a training that saves and ends; until then the run is its.
+void wait_until_free(const std::string& run) {
+  constexpr int most = 300;  // tenths of a second; after that the new training says who has the run
+  for (int i = 0; i < most && fs::exists(fs::path(run) / "lock") && !stop_requested(); ++i) {
+    try {
+      const RunLock lock(run);
+      return;
+    } catch (const UserError&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  }
+}
 
 class Sweep {
  public:
@@ -75,7 +89,7 @@ class Sweep {
   const std::size_t slots_;  // trainings at once
   std::vector<Running> running_;
   bool told_ = false;    // the children to stop
-  std::string failure_;  // of a training; empty: none
+  std::string failure_;  // why a training failed; empty: none did
 };
 
 // Divergence leaves no checkpoint of the last step; the same settings would diverge again.
@@ -118,6 +132,7 @@ void Sweep::keep() const {
 }
 
 void Sweep::start(std::size_t run, std::size_t slot) {
+  wait_until_free(folder(run));
   ChildOptions child;
   child.words = {"train", request_.recipe};
   for (const std::string& override_of : plan_.runs[run].overrides)

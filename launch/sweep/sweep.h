@@ -14,7 +14,7 @@ namespace longstride {
 
 struct SweepRequest {
   std::string recipe;
-  std::vector<std::string> overrides, sweeps;  // of --set and --sweep
+  std::vector<std::string> overrides, sweeps;  // values of --set and --sweep
   std::int64_t seeds = 1;
   std::string directory;               // with a folder for every run; empty: runs/NAME-sweep
   std::vector<std::string> beginning;  // words of `train` for a run that begins: --from and its options

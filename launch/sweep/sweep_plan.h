@@ -14,8 +14,8 @@ struct SweepAxis {
 };
 
 struct SweepRun {
-  std::string name;                    // of its folder: "lr=1e-3,seed=2"
-  std::size_t combination = 0;         // of values, whatever the seed
+  std::string name;                    // its folder: "lr=1e-3,seed=2"
+  std::size_t combination = 0;         // its place in SweepPlan::combinations
   std::vector<std::string> overrides;  // as for --set, after the user's own
   Recipe recipe;
 };

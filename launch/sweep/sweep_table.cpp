@@ -12,7 +12,7 @@ namespace longstride {
 namespace {
 
 struct Row {
-  std::vector<double> figures;  // of finished runs
+  std::vector<double> figures;  // finished runs' only
   int diverged = 0, waiting = 0;
 
   std::optional<double> mean() const {

@@ -101,7 +101,7 @@ TEST_F(ProposedRecipe, RefusesWhatItCannotUse) {
   expect_refused_with({"recipe", "short.h5"}, "short.h5: ");
 }
 
-// What the writer prints is read back as it was, comments left out.
+// A written tree is read back as it was, comments left out.
 TEST(SettingsWriter, ATreeIsReadBackAsItWas) {
   const std::string text =
       "name: \"a # \\\"b\\\"\"\ndata:\n  kind: bytes\n  path: \"x: y\"\nmodel:\n  list: [1, {a: 2}, [3]]\n  none: "

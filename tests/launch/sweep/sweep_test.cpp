@@ -97,7 +97,6 @@ TEST_F(Sweeps, OneThatWasKilledEndsWithTheSameTable) {
     const std::string first = name + "/lr=1e-3,seed=1/environment.json", before = text(first);
     ASSERT_FALSE(before.empty());
     EXPECT_FALSE(std::filesystem::exists(dir / (name + "/lr=1.6e-2,seed=3/recipe.yaml")));
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // its training saves and ends
     EXPECT_EQ(run_well(words(name)).out, whole) << name;
     EXPECT_EQ(text(first), before);
     EXPECT_FALSE(std::filesystem::exists(dir / (name + "/lr=1e-3,seed=1/environment-2.json")));
