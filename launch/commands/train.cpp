@@ -118,8 +118,8 @@ void add_train(CLI::App& app, Session& session) {
   train->add_option("recipe", o->recipe, "recipe file")->required();
   train->add_option("--set", o->overrides, "override a key, as in --set model.layers=12");
   train->add_option("--sweep", o->sweeps,
-                    "train a run for every value of a key, as in train.lr=1e-3,4e-3, and for every combination of "
-                    "several sweeps; the same command again continues");
+                    "train a run for every value of a key, as in train.lr=1e-3,4e-3, or every combination; the same "
+                    "command continues");
   train->add_option("--seeds", o->seeds, "seeds for every run of a sweep, from train.seed on")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, most_runs_of_sweep));

@@ -50,7 +50,7 @@ std::string quoted_yaml(const std::string& text) {
 std::string settings_as_yaml(const Setting& root, const std::map<std::string, std::string>& comments) {
   std::string out;
   for (const auto& [section, value] : root.entries) {
-    const bool lines = value.kind == Setting::Kind::map;
+    const bool lines = value.kind == Setting::Kind::map && !value.entries.empty();
     out += line("", section, lines ? "" : flow(value), comments, section);
     if (!lines) continue;
     for (const auto& [key, inner] : value.entries) out += line("  ", key, flow(inner), comments, section + "." + key);

@@ -44,7 +44,8 @@ TEST_F(ProposedRecipe, TrainsOnAText) {
   EXPECT_TRUE(text.train.keep_best);
   run_well({"train", "long.yaml", "--set", "train.steps=2", "--set", "train.warmup=1", "--run", "trained"});
   EXPECT_TRUE(std::filesystem::exists(dir / "trained/recipe.yaml"));
-  expect_refused({"recipe", "long.h5"}, "long.yaml: exists; replace it with --force");
+  expect_refused({"recipe", "long.h5"},
+                 "long.yaml: already exists; choose another --output, or replace it with --force");
 }
 
 // Too short a text for the context that the recipe begins with.
@@ -96,7 +97,7 @@ TEST_F(ProposedRecipe, RefusesWhatItCannotUse) {
   expect_refused_with({"recipe", "x.h5", "--like", "none"}, "none: cannot be read");
   expect_refused_with({"recipe", "x.h5", "--output", "r.txt"}, "r.txt: a recipe is YAML");
   expect_refused_with({"recipe", "x.h5", "--minutes", "0"}, "--minutes");
-  write_text(dir / "short.txt", letters(90));
+  write_text(dir / "short.txt", letters(60));
   run_well({"prepare", "bytes", "--input", "short.txt", "--output", "short.h5"});
   expect_refused_with({"recipe", "short.h5"}, "short.h5: ");
 }

@@ -30,10 +30,11 @@ TEST_F(Sweeps, APlanHasEveryCombinationWithEverySeed) {
   const SweepPlan plan = plan_sweep(dir / "r.yaml", {"train.seed=7"},
                                     {"train.lr=1e-3,2e-3",
                                      "model.attention={integration: merged, parts: "
-                                     "[local], stride: 8},{integration: merged, parts: [dense]}"},
+                                     "[local], stride: 8},{integration: merged, parts: [dense], stride: 8}"},
                                     1);
   ASSERT_EQ(plan.runs.size(), 4U);
-  EXPECT_EQ(plan.combinations[1], (std::vector<std::string>{"1e-3", "{integration: merged, parts: [dense]}"}));
+  EXPECT_EQ(plan.combinations[1],
+            (std::vector<std::string>{"1e-3", "{integration: merged, parts: [dense], stride: 8}"}));
   EXPECT_EQ(plan.runs[3].recipe.train.lr, 2e-3);
   EXPECT_EQ(plan.runs[3].name.find('/'), std::string::npos);
   EXPECT_EQ(plan.runs[3].name.find(' '), std::string::npos);
