@@ -277,8 +277,8 @@ void Proposer::evaluate_and_sample() {
   const Recipe here = recipe();
   const std::int64_t steps = here.train.steps, every = (steps + evaluations - 1) / evaluations;
   const double whole = static_cast<double>(steps) * milliseconds_;
-  set("train.log_every", std::clamp<std::int64_t>(steps / 200, 1, 100), "");
-  set("train.checkpoint_every", every, "");
+  set("train.log_every", std::clamp<std::int64_t>(steps / 200, 1, 100), "some 200 lines");
+  set("train.checkpoint_every", every, "a quarter of the steps");
   set("train.keep", 2, "the newest checkpoints");
   for (const char* key :
        {"evaluate_every", "evaluate_windows", "keep_best", "sample_every", "sample_count", "sample_length", "mirror"})
@@ -286,7 +286,7 @@ void Proposer::evaluate_and_sample() {
   if (const std::int64_t valid = windows("valid", here.data.context); valid > 0) {
     const double forward = milliseconds_ / static_cast<double>(here.train.global_batch) / 3;
     const auto paid = static_cast<std::int64_t>(part_of_evaluations * whole / evaluations / forward);
-    set("train.evaluate_every", every, "");
+    set("train.evaluate_every", every, "with every checkpoint");
     set("train.evaluate_windows", std::clamp<std::int64_t>(paid, 1, std::min<std::int64_t>(256, valid)),
         "of valid: about a twentieth of the time");
     set("train.keep_best", "true", "the checkpoint with the lowest loss of valid stays too");
@@ -297,9 +297,9 @@ void Proposer::evaluate_and_sample() {
   const auto paid = static_cast<std::int64_t>(part_of_samples * whole / 2 / position);
   const std::int64_t most = picture ? here.data.context : std::min<std::int64_t>(here.data.context, paid);
   if (paid < most || most < 1) return;  // `sample` draws them when the run has ended
-  set("train.sample_every", (steps + 1) / 2, "");
+  set("train.sample_every", (steps + 1) / 2, "half-way, and at the end");
   set("train.sample_count", std::clamp<std::int64_t>(paid / most, 1, 4), "at most a twentieth of the time");
-  if (most < here.data.context) set("train.sample_length", most, "");
+  if (most < here.data.context) set("train.sample_length", most, "bytes of each");
 }
 
 std::string Proposer::header() const {
