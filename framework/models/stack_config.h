@@ -50,6 +50,7 @@ struct StackConfig : ModelConfig, BlockForm {
   bool remembers() const override;
   std::string problem_of_documents() const override;
   std::shared_ptr<ModelConfig> with_documents(const DocumentForm& changed) const override;
+  std::vector<std::string> overrides_for_rows(std::int64_t row) const override;
 
  protected:
   // The keys that all kinds have: those before the mixers, the short form with a pattern, `mixers`, and `recompute`.

@@ -300,4 +300,11 @@ std::vector<std::string> StackConfig::toy_pattern() const {
   return out;
 }
 
+// A list of mixers is replaced as a whole, so it keeps its strides.
+std::vector<std::string> StackConfig::overrides_for_rows(std::int64_t row) const {
+  const std::int64_t mine = geometry.columns * geometry.channels;
+  if (!attention_given || mine == 0 || attention.stride == 0 || attention.stride % mine != 0) return {};
+  return {model_override("attention.stride", attention.stride / mine * row)};
+}
+
 }  // namespace longstride
