@@ -89,6 +89,21 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   shifted.attention.shifts = {1, 0, 1};
   shifted.attention.window = 5;
   shifted.attention.dilation = {1, 4};
+  EncoderConfig etc = encoder_toy({.unit = MaskedUnit::group, .share = 0.4});
+  etc.attention.parts = {PartKind::local};
+  etc.attention.window = 5;
+  etc.attention_labels = 2;
+  etc.global = {.added = 4, .of_groups = true};
+  EncoderConfig structured = etc;
+  structured.norm = NormOrder::pre;
+  structured.attention_sink = true;
+  structured.global = {.own = true, .added = 3, .of_groups = true, .own_group = true};
+  EncoderConfig added = shared;
+  added.attention_sink = false;
+  added.global = {.added = 3};
+  EncoderConfig padded = etc;
+  padded.documents = {true, false, true};
+  padded.global.own_group = true;
   return {{"bert", bert},
           {"modern", modern},
           {"merged", merged},
@@ -99,7 +114,11 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
           {"longformer", longformer},
           {"shared", shared},
           {"shifted", shifted},
-          {"bigbird", bigbird_toy()}};
+          {"bigbird", bigbird_toy()},
+          {"etc", etc},
+          {"structured", structured},
+          {"added", added},
+          {"padded", padded}};
 }
 
 template <>
