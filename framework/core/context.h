@@ -74,7 +74,7 @@ struct Context {
                                 // it, so that the masks do not depend on the number of ranks or on accumulation. With a
                                 // group it counts runs of positions instead, `size` per sequence
   DocumentBounds documents;     // in the micro-batch's rows
-  kernels::GlobalSight global;  // what its global rows, in front of the positions, see and are seen by
+  kernels::GlobalSight global;  // likewise the rows in front of positions: whom they see, and who sees them
   RowStates state;              // states of the micro-batch's rows; absent: the model has none
   AuxiliaryLosses auxiliary;    // absent outside training and if the model has none
   SequenceGroup* group = nullptr;  // null: this rank holds whole sequences. Otherwise it takes one sequence at a time

@@ -8,7 +8,10 @@ namespace longstride {
 
 Contrast::Contrast(ParameterSet& parameters, const std::string& name, std::int64_t rows, std::int64_t width,
                    double deviation, double coefficient, const Parameter& tokens)
-    : map_(parameters, name, width, width, deviation, true), rows_(rows), coefficient_(coefficient), tokens_(tokens) {}
+    : map_(parameters, name, width, width, deviation, true), rows_(rows), coefficient_(coefficient), tokens_(tokens) {
+  for (Parameter& p : parameters.all())
+    if (p.name.starts_with(name + ".")) p.may_be_new = true;
+}
 
 void Contrast::add(Context& outer, const Batch& batch, const Tensor& hidden, const Tensor& total,
                    const Tensor& d) const {

@@ -11,7 +11,8 @@ namespace longstride {
 
 class Contrast {
  public:
-  // Declares `name`.weight and `name`.bias (width, width), z = W h + b; `rows` global rows are in front of positions.
+  // Declares `name`.weight and `name`.bias (width, width), z = W h + b, which may be new to weights of another model;
+  // `rows` global rows are in front of positions.
   Contrast(ParameterSet& parameters, const std::string& name, std::int64_t rows, std::int64_t width, double deviation,
            double coefficient, const Parameter& tokens);
 

@@ -8,7 +8,7 @@
 namespace longstride::kernels {
 
 struct GlobalRowsOf {
-  const std::int32_t* groups = nullptr;  // of its positions; null: none
+  const std::int32_t* groups = nullptr;  // its positions'; null: none
   std::int32_t length = 0, added = 0;    // its own positions, G
   bool own_group = false;
 

@@ -30,8 +30,8 @@ struct GoldenParameter {
 struct GoldenCase {
   std::string name;
   std::int64_t batch = 0, positions = 0;
-  std::vector<std::vector<std::int64_t>> group_ends;  // of each row, from 0 to the end; empty: rows have no groups
-  std::vector<std::int64_t> lengths;                  // of each row, behind which it is padding; empty: all of it
+  std::vector<std::vector<std::int64_t>> group_ends;  // each row's, from 0 to the end; empty: there are no groups
+  std::vector<std::int64_t> lengths;                  // each row's, behind which it is padding; empty: it has none
   std::shared_ptr<const StackConfig> config;
   double loss = 0;                          // mean, nats
   std::vector<double> losses;               // (batch, positions)
