@@ -73,6 +73,8 @@ struct ModelConfig {
   virtual bool remembers() const { return false; }
   // Why these settings cannot keep documents apart; empty: they can.
   virtual std::string problem_of_documents() const;
+  // The key by which it reads the groups of a row (Batch::sentences); empty: it reads none.
+  virtual std::string reader_of_groups() const { return {}; }
   // The settings of a model with the same parameters that reads documents in another form. UserError if it cannot.
   virtual std::shared_ptr<ModelConfig> with_documents(const DocumentForm& changed) const;
   // The memory of these settings, as an evaluation reports it.

@@ -32,6 +32,11 @@ void read_windows(const LoadedRun& run, std::int64_t bytes, bool asks, Device de
   if (!model.states().empty())
     throw user_error(
         "this model remembers what its rows have read, and gives no rows by themselves; choose another run");
+  if (!run.recipe.model->reader_of_groups().empty())
+    throw user_error(
+        "this model reads where groups such as sentences end ({}), which --input does not say; prepare the file, and "
+        "use eval",
+        run.recipe.model->reader_of_groups());
   asks ? static_cast<void>(required<Predicts>(model, "predict what is asked; use eval or sample"))
        : static_cast<void>(required<Encodes>(model, "give hidden rows"));
   check_device_computes(model, device);

@@ -50,6 +50,8 @@ std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& rec
     own_rows = own_rows || steps.shape.rows != recipe.train.global_batch || steps.shape.context != recipe.data.context;
   }
   if (!own_rows) stages.clear();
+  check_grouped(*dataset.split("train", recipe.data), recipe.model->reader_of_groups(),
+                fmt::format("{}: 'train'", recipe.data.path));
   return open_training_data(dataset, recipe.data, recipe.train.seed, recipe.train.global_batch, stages,
                             *recipe.objective);
 }

@@ -271,7 +271,9 @@ namespace {
 
 std::shared_ptr<const SequenceSet> open_validation(const Dataset& dataset, const Recipe& recipe) {
   auto validation = dataset.split("valid", recipe.data);
-  check_answered(*validation, *recipe.objective, fmt::format("{}: 'valid'", recipe.data.path));
+  const std::string where = fmt::format("{}: 'valid'", recipe.data.path);
+  check_answered(*validation, *recipe.objective, where);
+  check_grouped(*validation, recipe.model->reader_of_groups(), where);
   if (recipe.train.keep_best && validation->sequences() == 0)
     throw user_error(
         "{}: 'valid' is empty, but train.keep_best chooses by its loss; prepare it with a larger split, or "

@@ -1,6 +1,8 @@
 // Small models that own their memory, for tests: of any kind, fp32 or double.
 #pragma once
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "framework/models/decoder/decoder.h"
@@ -204,6 +206,9 @@ class ToyModel {
   void forget() { before_.clear(); }
   // Where documents of every row's stream end from now on (write_groups), for models that read them.
   void set_documents(std::vector<std::int64_t> boundaries) { boundaries_ = std::move(boundaries); }
+  // Likewise where groups end, for models that read them; and the bytes of a row, behind which it is padding.
+  void set_groups(std::vector<std::int64_t> boundaries) { groups_ = std::move(boundaries); }
+  void set_length(std::optional<std::int64_t> length) { length_ = length; }
   // The states of the last call's rows, one after another.
   const std::vector<T>& kept() const { return kept_; }
 
@@ -221,9 +226,10 @@ class ToyModel {
             {.bytes = tokens.data() + r * shape[1],
              .before = starts ? std::uint8_t{0} : before_[static_cast<std::size_t>(r)],
              .starts = starts,
+             .length = length_,
              .documents = {boundaries_, starts ? 0 : read_},
+             .groups = {groups_, starts ? 0 : read_},
              .labels = labels});
-      write_groups(rows, r, {boundaries_, starts ? 0 : read_}, shape[1]);
     }
     const std::int64_t half = count * model_->states().row_bytes(ctx_.state_types());
     std::vector<T> states(static_cast<std::size_t>(2 * half) / sizeof(T), T{});
@@ -261,8 +267,11 @@ class ToyModel {
   // Rows have the numbers of their sequences in the global batch.
   void write(const Batch& rows, std::int64_t row, const RowBytes& of) const {
     const RowKey key{ctx_.seed, ctx_.first_row + row};
+    const std::int64_t seq = rows.tokens.size(1), leading = objective_ == nullptr ? 0 : objective_->leading();
     objective_ == nullptr ? write_row(rows, row, of.bytes, of.before, of.starts)
                           : objective_->write(rows, row, of, key);
+    write_groups(rows, row, of.documents, std::min(of.length.value_or(seq) + leading, seq));
+    Objective::write_sentences(rows, row, of, leading);
   }
 
   std::unique_ptr<Model> model_;
@@ -271,7 +280,8 @@ class ToyModel {
   std::vector<T> remembered_, kept_;
   std::vector<std::uint8_t> before_;  // each row's last byte; empty: rows start a stream
   std::int64_t read_ = 0;             // positions of the stream before
-  std::vector<std::int64_t> boundaries_;
+  std::vector<std::int64_t> boundaries_, groups_ = {0, 4, 5, 11, 18, std::int64_t{1} << 30};
+  std::optional<std::int64_t> length_;
   std::vector<std::byte> memory_;
   Context ctx_;
   std::size_t planned_ = 0, used_ = 0;

@@ -10,6 +10,7 @@ namespace longstride {
 
 struct EncoderConfig : StackConfig {
   bool embedding_norm = false;  // a norm behind the embeddings, as BERT has
+  double contrast = 0;          // coefficient of the loss by which rows of hidden groups find them; 0: there is none
 
   EncoderConfig() {
     vocabulary = ids::all;
@@ -24,6 +25,8 @@ struct EncoderConfig : StackConfig {
   void visit(SettingsVisitor& v) override;
   void check(SettingsChecker& check, std::int64_t sequence_ranks) const override;
   std::vector<std::string> toy_overrides() const override;
+  std::shared_ptr<ModelConfig> with_documents(const DocumentForm& changed) const override;
+  std::string reader_of_groups() const override { return global.of_groups ? "model.global.of" : ""; }
 
  private:
   bool check_global(SettingsChecker& check) const;  // false: it has reported a mistake

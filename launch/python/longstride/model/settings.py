@@ -13,7 +13,7 @@ ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
 # Parts that `merged` joins, one of each.
 # Keys of parts that only the longstride command computes.
-UNREAD = {"blocks": 0, "shifts": {}, "random": 0, "draw": "balanced", "seed": 0}
+UNREAD = {"blocks": 0, "shifts": {}, "random": 0, "draw": "balanced", "seed": 0, "labels": 0}
 STRIDED = ("local", "column", "fixed_block", "fixed_summary")
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary", "first")
 KEYS = {
