@@ -3,15 +3,15 @@
 #include "datasets/objectives/masked_bytes.h"
 #include "datasets/objectives/next_byte.h"
 #include "datasets/objectives/of_rows.h"
+#include "datasets/objectives/sentences.h"
+#include "datasets/objectives/spans.h"
 
 namespace longstride {
 
 std::vector<ObjectiveKind>& objective_kinds() {
   static std::vector<ObjectiveKind> kinds = {
-      objective_of_kind<NextByte>,
-      objective_of_kind<Masked>,
-      objective_of_kind<Classes>,
-      objective_of_kind<IndependentLabels>,
+      objective_of_kind<NextByte>,          objective_of_kind<Masked>, objective_of_kind<Classes>,
+      objective_of_kind<IndependentLabels>, objective_of_kind<Spans>,  objective_of_kind<Sentences>,
   };
   return kinds;
 }

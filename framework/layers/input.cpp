@@ -1,17 +1,39 @@
 #include "framework/layers/input.h"
 
 #include "framework/ops/basic.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace longstride {
+
+namespace {
+
+// A batch whose tokens are its types.
+Batch types_of(const Batch& batch) { return {batch.types}; }
+
+}  // namespace
+
+void Input::embed(Context& ctx, const Batch& batch, const Tensor& y, std::int64_t first) const {
+  embedding_->forward(ctx, batch, y, first);
+  if (types_ == nullptr) return;
+  Scratch scratch(ctx);
+  const Tensor of_types = scratch.like(y);
+  types_->forward(ctx, types_of(batch), of_types, first);
+  ops::run(ctx, kernels::AddArgs{of_types, y});
+}
+
+void Input::embed_backward(Context& ctx, const Tensor& dy, const Batch& batch, std::int64_t first) const {
+  embedding_->backward(ctx, dy, batch, first);
+  if (types_ != nullptr) types_->backward(ctx, dy, types_of(batch), first);
+}
 
 // A norm writes the compute type.
 void Input::forward(Context& ctx, const Batch& batch, const Tensor& h, Tape* tape, std::int64_t first) const {
   if (norm_ == nullptr) {
-    embedding_->forward(ctx, batch, h, first);
+    embed(ctx, batch, h, first);
   } else {
     Scratch scratch(ctx);
     const Tensor x = scratch.like(h, tape);
-    embedding_->forward(ctx, batch, x, first);
+    embed(ctx, batch, x, first);
     const Tensor y = h.dtype() == ctx.compute ? h : scratch.tensor(h.shape(), ctx.compute);
     norm_->forward(ctx, x, y, tape);
     if (h.dtype() != ctx.compute) ops::copy(ctx, y, h);
@@ -21,12 +43,12 @@ void Input::forward(Context& ctx, const Batch& batch, const Tensor& h, Tape* tap
 
 void Input::backward(Context& ctx, const Tensor& dh, const Batch& batch, Tape& tape, std::int64_t first) const {
   dropout_.apply(ctx, dh);
-  if (norm_ == nullptr) return embedding_->backward(ctx, dh, batch, first);
+  if (norm_ == nullptr) return embed_backward(ctx, dh, batch, first);
   Scratch scratch(ctx);
   Tensor dy = dh;
   if (dh.dtype() != ctx.compute) ops::copy(ctx, dh, dy = scratch.tensor(dh.shape(), ctx.compute));
   norm_->backward_before(ctx, dy, dh, kernels::HeldGradient::none, nullptr, tape);
-  embedding_->backward(ctx, dh, batch, first);
+  embed_backward(ctx, dh, batch, first);
 }
 
 }  // namespace longstride

@@ -31,6 +31,12 @@ std::unique_ptr<EmbeddingLayer> make_embedding(const StackConfig& c, ReadsToken 
                                           c.embedding_scale ? std::sqrt(width) : 1.0, reads);
 }
 
+std::unique_ptr<EmbeddingLayer> make_types(const StackConfig& c, ParameterSet& parameters) {
+  const double deviation = c.deviation_or(c.init_deviations.embedding, static_cast<double>(c.width));
+  return std::make_unique<EmbeddingLayer>(parameters, "embedding.types", 2, c.width, std::vector<PositionIndex>{},
+                                          deviation, deviation, 1, ReadsToken::own, "");
+}
+
 }  // namespace
 
 // The order of declarations is that of the flat buffers, and of the exchange between ranks.
@@ -38,8 +44,9 @@ StackModel::StackModel(std::shared_ptr<const StackConfig> config, const InputFor
     : config_(std::move(config)), family_(config_->make_mixers(parameters_, states_)) {
   const StackConfig& c = *config_;
   auto embedding = make_embedding(c, input.reads, parameters_);
+  auto types = input.types ? make_types(c, parameters_) : nullptr;
   auto norm = input.norm ? std::make_unique<LayerNorm>(parameters_, "embedding.norm", c.width) : nullptr;
-  input_ = std::make_unique<Input>(std::move(embedding), c.embedding_dropout, std::move(norm));
+  input_ = std::make_unique<Input>(std::move(embedding), c.embedding_dropout, std::move(norm), std::move(types));
   stack_ = std::make_unique<Stack>(c, StackPlace{}, parameters_, [&](std::int64_t layer, const std::string& name) {
     return mixers_.emplace_back(family_->layer(parameters_, states_, {layer, name}));
   });
@@ -63,6 +70,7 @@ BatchFields StackModel::fields() const {
     fields.asked = asked.asked;
   }
   fields.groups = config_->documents.separate;
+  fields.types = input_->reads_types();
   fields.weights |= config_->documents.padded;
   return fields;
 }

@@ -6,6 +6,8 @@
 
 #include "datasets/objectives/masked_bytes.h"
 #include "datasets/objectives/of_rows.h"
+#include "datasets/objectives/sentences.h"
+#include "datasets/objectives/spans.h"
 #include "framework/mixers/attention/config.h"
 #include "framework/mixers/scan/config.h"
 #include "framework/models/encoder/config.h"
@@ -73,6 +75,13 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   mean.documents = {true, true, false};
   EncoderConfig labels = encoder_toy();
   labels.objective = std::make_shared<IndependentLabels>(4);
+  EncoderConfig spans = encoder_toy();
+  spans.objective = std::make_shared<Spans>();
+  spans.documents = {true, true, true};
+  EncoderConfig sentences = modern;
+  sentences.objective = std::make_shared<Sentences>(3);
+  EncoderConfig typed = encoder_toy();
+  typed.types = true;
   EncoderConfig longformer = encoder_toy();
   longformer.attention.parts = {PartKind::local};
   longformer.attention.window = 5;
@@ -89,17 +98,10 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   shifted.attention.shifts = {1, 0, 1};
   shifted.attention.window = 5;
   shifted.attention.dilation = {1, 4};
-  return {{"bert", bert},
-          {"modern", modern},
-          {"merged", merged},
-          {"scan", scan},
-          {"classes", classes},
-          {"class_of_mean", mean},
-          {"labels", labels},
-          {"longformer", longformer},
-          {"shared", shared},
-          {"shifted", shifted},
-          {"bigbird", bigbird_toy()}};
+  return {{"bert", bert},           {"modern", modern},        {"merged", merged},         {"scan", scan},
+          {"classes", classes},     {"class_of_mean", mean},   {"labels", labels},         {"spans", spans},
+          {"sentences", sentences}, {"typed", typed},          {"longformer", longformer}, {"shared", shared},
+          {"shifted", shifted},     {"bigbird", bigbird_toy()}};
 }
 
 template <>

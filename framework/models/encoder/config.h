@@ -10,6 +10,7 @@ namespace longstride {
 
 struct EncoderConfig : StackConfig {
   bool embedding_norm = false;  // a norm behind the embeddings, as BERT has
+  bool types = false;           // embeddings of types of tokens (Batch::types), as BERT has of its two segments
 
   EncoderConfig() {
     vocabulary = ids::all;
