@@ -1,10 +1,10 @@
 #include "datasets/objectives/kinds.h"
 
+#include "datasets/objectives/answer_spans.h"
+#include "datasets/objectives/group_classes.h"
 #include "datasets/objectives/masked_bytes.h"
 #include "datasets/objectives/next_byte.h"
 #include "datasets/objectives/of_rows.h"
-#include "datasets/objectives/sentences.h"
-#include "datasets/objectives/spans.h"
 
 namespace longstride {
 

@@ -12,7 +12,7 @@ inline constexpr Range class_counts{2, 65536, false, false, "a whole number from
 
 // The best of some classes at a place of the text, with the probabilities of all.
 nlohmann::ordered_json choice_of(std::int64_t position, const float* scores, std::int64_t classes);
-// Of sums that are those of the losses and of the right answers: the accuracy, which decides, and the loss. Training
+// From the sums of losses and of right answers: the accuracy, which decides, and the loss. Training
 // knows the loss alone.
 std::vector<Figure> figures_of_choices(const Scored& scored);
 

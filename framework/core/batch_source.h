@@ -37,7 +37,7 @@ class SequenceSet {
   // Where its groups, such as sentences, end; none: they are not known.
   virtual RowEnds groups(std::int64_t /*sequence*/) const { return {}; }
   virtual std::span<const std::uint32_t> labels(std::int64_t /*sequence*/) const { return {}; }
-  // Of all groups between the boundaries that groups() gives; none: they have none.
+  // One for each group between the boundaries that groups() gives; none: they have none.
   virtual std::span<const std::uint16_t> group_labels() const { return {}; }
 
   // A row's bytes from `offset` of a sequence on, `length` of them, with what is known of them.

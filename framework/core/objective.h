@@ -24,7 +24,7 @@ struct RowBytes {
   // Positions to hide and to ask for, in place of those that an objective that hides draws.
   std::optional<std::span<const std::int64_t>> hidden = {};
   RowEnds documents = {}, groups = {};         // where they end; none: the row is one of them
-  std::int64_t offset = 0;                     // of the row in its sequence
+  std::int64_t offset = 0;                     // where the row begins in its sequence
   std::span<const std::uint32_t> labels = {};  // the sequence's; empty: there are none
   // Labels of groups, one for every two successive boundaries; empty: there are none.
   std::span<const std::uint16_t> group_labels = {};
@@ -48,7 +48,7 @@ struct Answers {
 struct Answered {
   double loss = 0, weight = 1;
   double right = 0;  // how right the answer is, from 0 to 1 (Predicts::judge); only known to objectives that judge
-  std::int64_t number = 0;  // of what the row asks
+  std::int64_t number = 0;  // its number in what the row asks
 };
 
 // Sums over the losses of an evaluation, or of a step of training.

@@ -17,7 +17,7 @@ namespace longstride {
 struct InputForm {
   ReadsToken reads = ReadsToken::previous;
   bool norm = false;   // behind the embeddings: embedding.norm
-  bool types = false;  // of tokens: embedding.types
+  bool types = false;  // embeddings of types: embedding.types
 };
 
 class StackModel : public Model, public SetsWindows, public MixesPositions, public Encodes {

@@ -27,8 +27,8 @@ struct BestSpan {
   }
 };
 
-// What two spans share, as twice the common positions by the sum of their lengths. Position 0 stands for no span, which
-// equals itself alone.
+// The share that two spans have in common: twice the common positions by the sum of their lengths. Position 0 stands
+// for no span, which equals itself alone.
 struct SpanPlaces {
   std::int64_t first = 0, last = 0;
 

@@ -29,7 +29,7 @@ const Parameter* find(const ParameterSet& parameters, const std::string& name) {
   return found == all.end() ? nullptr : &*found;
 }
 
-// What a parameter that `there` lacks begins as: a part of another one, such as the projections of global rows.
+// The origin of a parameter that `there` lacks: a part of another one, such as the projections of global rows.
 const Parameter* origin_of(const Parameter& p, const ParameterSet& there) {
   const Parameter* const origin = p.init.like.empty() ? nullptr : find(there, p.init.like);
   return origin != nullptr && p.init.like_from + p.shape.count() <= origin->shape.count() ? origin : nullptr;

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "datasets/objectives/answer_spans.h"
+#include "datasets/objectives/group_classes.h"
 #include "datasets/objectives/masked_bytes.h"
 #include "datasets/objectives/of_rows.h"
-#include "datasets/objectives/sentences.h"
-#include "datasets/objectives/spans.h"
 #include "framework/mixers/attention/config.h"
 #include "framework/mixers/scan/config.h"
 #include "framework/models/encoder/config.h"

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "datasets/objectives/sentences.h"
-#include "datasets/objectives/spans.h"
+#include "datasets/objectives/answer_spans.h"
+#include "datasets/objectives/group_classes.h"
 
 namespace longstride {
 namespace {
@@ -56,7 +56,7 @@ TEST(Spans, PointAtTheFirstAndTheLastByteBehindTheIdOfTheRow) {
   EXPECT_EQ(row.tokens(), (Ints{ids::classify, 'a', 'b', 'c', 'd', 'e', 'f', ids::pad, ids::pad}));
   EXPECT_EQ(row.weights(), (Ints{1, 1}));
   EXPECT_EQ(asked({2, 6}, 0, 6), (Ints{3, 6}));
-  EXPECT_EQ(asked({12, 16}, 10, 6), (Ints{3, 6}));  // of a later window
+  EXPECT_EQ(asked({12, 16}, 10, 6), (Ints{3, 6}));  // a later window
   // No answer, or not all of it in this row.
   for (const auto& labels : {std::vector<std::uint32_t>{3, 3}, {9, 12}, {14, 17}, {1, 5}})
     EXPECT_EQ(asked(labels, 10, 6), (Ints{0, 0}));

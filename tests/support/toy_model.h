@@ -279,7 +279,7 @@ class ToyModel {
   std::vector<std::uint8_t> before_;  // each row's last byte; empty: rows start a stream
   std::int64_t read_ = 0;             // positions of the stream before
   std::vector<std::int64_t> boundaries_;
-  std::vector<std::int64_t> groups_;         // of all rows, if the model reads them
+  std::vector<std::int64_t> groups_;         // in all rows, if the model reads them
   std::vector<std::uint16_t> group_labels_;  // likewise
   std::vector<std::byte> memory_;
   Context ctx_;

@@ -1,4 +1,4 @@
-#include "datasets/objectives/spans.h"
+#include "datasets/objectives/answer_spans.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "datasets/objectives/sentences.h"
+#include "datasets/objectives/group_classes.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
