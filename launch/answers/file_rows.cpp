@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "datasets/dataset.h"
+#include "datasets/group_finder.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/text/printable.h"
@@ -23,6 +24,22 @@ std::vector<std::uint8_t> bytes_of_input(const LoadedRun& run, const std::string
   const std::string text = read_file(path);
   if (text.empty()) throw user_error("--input {}: is empty; choose another file", printable(path));
   return {text.begin(), text.end()};
+}
+
+void add_groups_option(CLI::App& command, GroupsOption& option) {
+  command
+      .add_option("--groups", option.which,
+                  "what groups are, for models that read them: sentences, the default, or paragraphs")
+      ->check(CLI::IsMember({"sentences", "paragraphs"}));
+}
+
+std::vector<std::int64_t> groups_of_input(const LoadedRun& run, const GroupsOption& option,
+                                          const std::vector<std::uint8_t>& bytes) {
+  const bool read = run.recipe.objective->reads_groups() || run.model->fields().types;
+  if (!read && !option.which.empty())
+    throw user_error("--groups is {}, but this run reads no groups; leave it out", option.which);
+  if (!read) return {};
+  return groups_of(bytes, option.which == "paragraphs" ? GroupsAre::paragraphs : GroupsAre::sentences);
 }
 
 void read_windows(const LoadedRun& run, std::int64_t bytes, bool asks, Device device,
