@@ -8,6 +8,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/choice.h"
 #include "kernels/attention/delta.h"
+#include "kernels/attention/grouped_gradients.h"
 #include "kernels/attention/portable/portable.h"
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/base/gpu_kind.h"
@@ -40,16 +41,7 @@ AttentionChoice choose_here(const Args& args, std::initializer_list<const Tensor
   return choice;
 }
 
-}  // namespace
-
-void attention(const AttentionArgs& args, const Launch& launch) {
-  const AttentionChoice choice = choose_here(args, {});
-  if (choice.family == AttentionFamily::portable) return portable::attention(args, launch);
-  if (choice.family == AttentionFamily::band) return sm90::attention_band(args, choice.band, launch);
-  sm90::attention(args, launch);
-}
-
-void attention_backward(const AttentionBackwardArgs& args, const Launch& launch) {
+void backward_by_head(const AttentionBackwardArgs& args, const Launch& launch) {
   const AttentionChoice choice = choose_here(args, {&args.dout, &args.dq, &args.dk, &args.dv});
   auto* const delta = args.scratch.as<float>();
   const bool is_band = choice.family == AttentionFamily::band;
@@ -72,6 +64,19 @@ void attention_backward(const AttentionBackwardArgs& args, const Launch& launch)
   attention_zero_unreached(args, launch);
   if (choice.family == AttentionFamily::general) return sm90::attention_backward(args, delta, sums, launch);
   portable::attention_backward(args, delta, reinterpret_cast<float*>(sums), launch);
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args, const Launch& launch) {
+  const AttentionChoice choice = choose_here(args, {});
+  if (choice.family == AttentionFamily::portable) return portable::attention(args, launch);
+  if (choice.family == AttentionFamily::band) return sm90::attention_band(args, choice.band, launch);
+  sm90::attention(args, launch);
+}
+
+void attention_backward(const AttentionBackwardArgs& args, const Launch& launch) {
+  GroupedGradients::run(args, launch, backward_by_head, repeat_heads_backward);
 }
 
 }  // namespace longstride::kernels::cuda

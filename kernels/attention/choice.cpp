@@ -150,7 +150,8 @@ AttentionSizes sizes_of(const Args& args) {
           args.bounds.given() ? args.bounds.begin.size(0) * args.bounds.begin.size(1) : 0,
           args.bounds.documents,
           args.lists.given(),
-          args.labels.count()};
+          args.labels.count(),
+          args.k.size(2) != args.q.size(2)};
 }
 
 // A window that looks ahead, or is clamped by what no closed form says.
@@ -204,7 +205,8 @@ AttentionChoice choose_backward(const AttentionSizes& sizes) {
   choice.sums_bytes = label_bytes(sizes, true);
   if (!takes(sizes)) return choice;
   const bool is_band = !sizes.has_lists && find_band(*sizes.plan, choice.band) && clamps_band(sizes, choice.band);
-  if (is_band && sizes.bounds == 0 && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key) {
+  if (is_band && sizes.bounds == 0 && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key &&
+      !sizes.shares_keys) {
     choice.family = AttentionFamily::band;
   } else if (is_band) {
     choice.long_band = long_band_of(sizes, choice.band);

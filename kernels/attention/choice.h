@@ -43,7 +43,8 @@ struct AttentionSizes {
   std::int64_t bounds = 0;  // sequences times heads with bounds of their own
   bool by_documents = false;
   bool has_lists = false;
-  std::int64_t labels = 0;  // only the portable kernels take them
+  std::int64_t labels = 0;   // only the portable kernels take them
+  bool shares_keys = false;  // several query heads read one key head: backward kernels of narrow bands do not
 };
 
 // Chunks of the rows of a sequence's head, by which gradients of labels are summed.

@@ -111,6 +111,7 @@ struct longstride_plan_config {
   int32_t labels_from_end;  // 1: labels are places, counted from the end of a query's interval
   int32_t label_groups;     // 1: calls give query_groups and key_groups
   int32_t shared_labels;    // 1: all heads read one table
+  int64_t key_heads;        // of k and v; divides heads; 0: heads. Head h of q reads head h / (heads / key_heads)
 };
 
 // An attention plan.
@@ -132,9 +133,10 @@ struct longstride_memory {
 enum longstride_status longstride_attention_memory(const struct longstride_plan* plan,
                                                    struct longstride_memory* memory);
 
-// A tensor (batch, n, heads, size), of queries instead of n for q and o, by strides in elements; those of the last
-// dimension follow each other. All values must be finite, also those of keys that the pattern forbids, because tiles
-// multiply them by zero. On a GPU strides that are multiples of 16 bytes and pointers aligned to 16 bytes are fast.
+// A tensor (batch, n, key_heads, size), of queries and heads instead for q and o, by strides in elements; those of the
+// last dimension follow each other. All values must be finite, also those of keys that the pattern forbids, because
+// tiles multiply them by zero. On a GPU strides that are multiples of 16 bytes and pointers aligned to 16 bytes are
+// fast.
 struct longstride_input {
   const void* data;
   int64_t batch_stride, position_stride, head_stride;  // not negative

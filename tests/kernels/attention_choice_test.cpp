@@ -135,6 +135,18 @@ TEST(AttentionChoices, FollowBounds) {
   EXPECT_EQ(choose_backward({.plan = plan.get(), .key_size = 64, .value_size = 64}).family, intervals);
 }
 
+// Every family reads shared keys but the backward kernels of narrow bands, whose work others take.
+TEST(AttentionChoices, OfSharedKeysHaveNoNarrowBandBackward) {
+  for (const ChoiceCase& c : choice_cases()) {
+    const auto plan = make_plan(c.pattern, 0, c.heads, c.n);
+    AttentionSizes sizes{plan.get(), c.batch, c.key_size, c.value_size, c.dtype, c.path};
+    sizes.shares_keys = true;
+    EXPECT_EQ(choose_forward(sizes).family, c.forward) << text_of(c);
+    const AttentionFamily found = choose_backward(sizes).family;
+    EXPECT_TRUE(c.backward == band ? found == turns || found == classes : found == c.backward) << text_of(c);
+  }
+}
+
 TEST(AttentionChoices, OfListsAreTheGeneralKernels) {
   const auto plan = make_plan(all_keys(), 0, 8, 65536), one_tile = make_plan(all_keys(), 0, 80, 64);
   for (const AttentionPlan* p : {plan.get(), one_tile.get()})
@@ -173,12 +185,12 @@ TEST(AttentionChoices, GiveTheScratchThatKernelsDivide) {
     AttentionArgs forward;
     forward.plan = plan.get();
     forward.path = c.path;
-    forward.q = Tensor(nullptr, c.dtype, {c.batch, c.n, c.heads, c.key_size});
+    forward.q = forward.k = Tensor(nullptr, c.dtype, {c.batch, c.n, c.heads, c.key_size});
     forward.v = Tensor(nullptr, c.dtype, {c.batch, c.n, c.heads, c.value_size});
     AttentionBackwardArgs backward;
     backward.plan = plan.get();
     backward.path = c.path;
-    backward.q = forward.q;
+    backward.q = backward.k = forward.q;
     backward.v = forward.v;
     const AttentionChoice choice = choose(backward);
     ASSERT_EQ(choose(forward).family, c.forward) << text_of(c);
@@ -194,6 +206,16 @@ TEST(AttentionChoices, GiveTheScratchThatKernelsDivide) {
     EXPECT_EQ(choice.sums_bytes, sums) << text_of(c);
     EXPECT_EQ(forward.scratch_on(Device::cuda).bytes(), 0u) << text_of(c);
     EXPECT_EQ(backward.scratch_on(Device::cuda).bytes(), choice.delta_bytes + sums) << text_of(c);
+    if (c.heads == 1) continue;
+    // Heads that share keys have gradients of keys and values of their own, in whole lines.
+    backward.k = Tensor(nullptr, c.dtype, {c.batch, c.n, 1, c.key_size});
+    backward.v = Tensor(nullptr, c.dtype, {c.batch, c.n, 1, c.value_size});
+    std::size_t gradients = 0;
+    for (const std::int64_t size : {c.key_size, c.value_size})
+      gradients += (rows * static_cast<std::size_t>(size) * bytes_of(c.dtype) + 255) / 256 * 256;
+    const AttentionChoice shared = choose(backward);
+    EXPECT_EQ(backward.scratch_on(Device::cuda).bytes(), gradients + shared.delta_bytes + shared.sums_bytes)
+        << text_of(c);
   }
 }
 

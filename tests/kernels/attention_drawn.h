@@ -1,5 +1,5 @@
-// Attention drawn by a number: parts, direction, bounds, block lists, other queries than keys, sinks, labels, sizes; on
-// the CPU in f64 and f32, compared with its definition.
+// Attention drawn by a number: parts, direction, bounds, block lists, other queries than keys, heads that share keys,
+// sinks, labels, sizes; on the CPU in f64 and f32, compared with its definition.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -29,6 +29,9 @@ class DrawnAttention {
     draw_labels();
     for (std::int64_t h = one_in(2) ? shape_.heads : 0; h > 0; --h)
       sink_.push_back(static_cast<double>(from(-40, 40)) / 16);
+    if (one_in(3)) return;
+    do shape_.key_heads = from(1, shape_.heads);
+    while (shape_.heads % shape_.key_heads != 0);
   }
 
   std::string text() const {
@@ -37,7 +40,8 @@ class DrawnAttention {
     return "draw " + std::to_string(number_) + ": [" + parts + "]" +
            (pattern_.direction == Direction::both ? " both" : "") + ", stride " + std::to_string(pattern_.stride) +
            ", window " + std::to_string(pattern_.window) + ", " + std::to_string(shape_.n_q()) + " queries, " +
-           std::to_string(shape_.n) + " keys, bounds " + std::to_string(bound_kind_) +
+           std::to_string(shape_.n) + " keys, " + std::to_string(shape_.heads) + " heads on " +
+           std::to_string(shape_.heads_of_keys()) + ", bounds " + std::to_string(bound_kind_) +
            (sink_.empty() ? "" : ", a sink") + (labels_ == 0 ? "" : ", " + std::to_string(labels_) + " labels") +
            (from_end_ ? " from the end" : "") + (query_groups_.empty() ? "" : " of groups") +
            (lists_ ? ", lists of " + std::to_string(block_) : "");
@@ -119,7 +123,7 @@ class DrawnAttention {
       if (pattern_.parts[0] == shifted_block) pattern_.direction = Direction::both;
     }
     if (pattern_.parts[0] == dense && !one_in(3)) block_ = static_cast<std::int32_t>(from(1, 2)) * BlockLists::unit;
-    shape_.heads = std::max<std::int64_t>(from(1, 3), std::ssize(pattern_.parts));
+    shape_.heads = std::max<std::int64_t>(from(1, one_in(4) ? 8 : 3), std::ssize(pattern_.parts));
     pattern_.stride = from(1, one_in(2) ? 9 : 90);
     pattern_.window = from(0, 40) * 2 + 1;
     pattern_.summary = {from(1, pattern_.stride)};

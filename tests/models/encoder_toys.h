@@ -57,7 +57,7 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   merged.attention.parts = {PartKind::fixed_block, PartKind::fixed_summary};
   merged.attention.stride = 5;
   merged.attention.summary = {2};
-  merged.attention_sink = true;
+  merged.attention_heads.sink = true;
   merged.activation = kernels::Activation::relu;
   EncoderConfig scan = encoder_toy({.unit = MaskedUnit::group, .share = 0.5});
   ScanSettings performer;
@@ -81,7 +81,7 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   shared.rotary_base = 100;
   shared.attention.parts = {PartKind::block_window};
   shared.attention.block = 4;
-  shared.attention_sink = true;
+  shared.attention_heads.sink = true;
   shared.global = {.first = 3};
   EncoderConfig shifted = encoder_toy();
   shifted.attention.parts = {PartKind::shifted_block, PartKind::dilated};
@@ -89,17 +89,9 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   shifted.attention.shifts = {1, 0, 1};
   shifted.attention.window = 5;
   shifted.attention.dilation = {1, 4};
-  return {{"bert", bert},
-          {"modern", modern},
-          {"merged", merged},
-          {"scan", scan},
-          {"classes", classes},
-          {"class_of_mean", mean},
-          {"labels", labels},
-          {"longformer", longformer},
-          {"shared", shared},
-          {"shifted", shifted},
-          {"bigbird", bigbird_toy()}};
+  return {{"bert", bert},       {"modern", modern},      {"merged", merged},        {"scan", scan},
+          {"classes", classes}, {"class_of_mean", mean}, {"labels", labels},        {"longformer", longformer},
+          {"shared", shared},   {"shifted", shifted},    {"bigbird", bigbird_toy()}};
 }
 
 template <>

@@ -11,9 +11,9 @@ namespace longstride {
 std::vector<MixerBench> AttentionMixer::bench(Context& ctx, Scratch& scratch, std::int64_t batch,
                                               std::int64_t positions) const {
   const std::int64_t heads = config_.heads, size = config_.value_size;
-  const Tensor qkv = scratch.tensor({batch, positions, heads * (2 * config_.key_size + size)}, ctx.compute),
-               dqkv = scratch.like(qkv), o = scratch.tensor({batch, positions, heads * size}, ctx.compute),
-               dout = scratch.like(o), lse = scratch.tensor({batch, heads, positions}, Dtype::f32);
+  const Tensor qkv = scratch.tensor({batch, positions, query_key_value_.out()}, ctx.compute), dqkv = scratch.like(qkv),
+               o = scratch.tensor({batch, positions, heads * size}, ctx.compute), dout = scratch.like(o),
+               lse = scratch.tensor({batch, heads, positions}, Dtype::f32);
   const QkvHeads in = heads_of(qkv, heads), grad = heads_of(dqkv, heads);
   const std::shared_ptr<const kernels::AttentionPlan> plan = plans_->plan(layer_, positions);
   const kernels::AttentionArgs forward{.plan = plan.get(),
@@ -35,8 +35,10 @@ std::vector<MixerBench> AttentionMixer::bench(Context& ctx, Scratch& scratch, st
                                                 .dv = grad.v,
                                                 .scale = scale()};
   const PairCost one = cost(positions);
-  const auto rows = static_cast<double>(batch * positions * heads), bytes = static_cast<double>(bytes_of(ctx.compute)),
-             elements = static_cast<double>(config_.key_size + size), sequences = static_cast<double>(batch);
+  const auto positions_of_all = static_cast<double>(batch * positions),
+             bytes = static_cast<double>(bytes_of(ctx.compute)), rows = positions_of_all * static_cast<double>(heads),
+             elements = positions_of_all * static_cast<double>(query_key_value_.out() + heads * size),
+             sequences = static_cast<double>(batch);
   MixerBench out;
   out.name = fmt::format("{} ({}, {}, {}, {}/{})", bench_name(), batch, heads, positions, config_.key_size, size);
   out.inputs = {qkv, dout};
@@ -52,8 +54,8 @@ std::vector<MixerBench> AttentionMixer::bench(Context& ctx, Scratch& scratch, st
     args.lists = lists_of(run, args.q.size(1), inner, true);
     ops::run(run, args);
   };
-  out.forward_work = {rows * (2 * elements * bytes + 4), sequences * one.forward_flops};
-  out.backward_work = {rows * (4 * elements * bytes + 4), sequences * one.backward_flops};
+  out.forward_work = {elements * bytes + 4 * rows, sequences * one.forward_flops};
+  out.backward_work = {2 * elements * bytes + 4 * rows, sequences * one.backward_flops};
   return {std::move(out)};
 }
 

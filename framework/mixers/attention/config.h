@@ -7,13 +7,18 @@
 
 namespace longstride {
 
+struct AttentionHeads {
+  std::int64_t key_heads = 0;  // of keys and values, which divide the heads; 0: as many
+  bool sink = false;           // every head has a learned one
+};
+
 struct AttentionConfig final : MixerConfig {
   kernels::PatternConfig pattern;
-  bool sink = false;  // every head has a learned one
+  AttentionHeads of_heads;
 
   AttentionConfig() = default;
-  explicit AttentionConfig(kernels::PatternConfig c, bool learned_sink = false)
-      : pattern(std::move(c)), sink(learned_sink) {}
+  explicit AttentionConfig(kernels::PatternConfig c, const AttentionHeads& heads = {})
+      : pattern(std::move(c)), of_heads(heads) {}
   const char* kind() const override { return "attention"; }
   std::unique_ptr<MixerConfig> clone() const override { return std::make_unique<AttentionConfig>(*this); }
   bool has_global_rows() const override { return true; }

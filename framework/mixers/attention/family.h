@@ -9,8 +9,12 @@ namespace longstride {
 
 class AttentionFamily final : public MixerFamily {
  public:
-  AttentionFamily(const MixerForm& form, const kernels::PatternConfig& pattern, bool sink)
-      : form_(form), sink_(sink), plans_(std::make_shared<AttentionPlans>(pattern, form.heads)) {}
+  // key_heads: 0: as many as heads.
+  AttentionFamily(const MixerForm& form, const kernels::PatternConfig& pattern, bool sink, std::int64_t key_heads)
+      : form_(form),
+        sink_(sink),
+        key_heads_(key_heads > 0 ? key_heads : form.heads),
+        plans_(std::make_shared<AttentionPlans>(pattern, form.heads, key_heads_)) {}
 
   std::shared_ptr<const Mixer> layer(ParameterSet& parameters, StateSet& states,
                                      const LayerPlace& place) const override;
@@ -18,6 +22,7 @@ class AttentionFamily final : public MixerFamily {
  private:
   MixerForm form_;
   bool sink_;
+  std::int64_t key_heads_;
   std::shared_ptr<const AttentionPlans> plans_;
 };
 

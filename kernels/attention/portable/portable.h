@@ -44,6 +44,7 @@ struct Call {
   float scale = 1;
   std::int32_t n_q = 0, n_k = 0;  // rows of queries and of keys
   std::int32_t key_size = 0, value_size = 0, heads = 0, batch = 0;
+  std::int32_t heads_per_key = 1;  // query heads that read one head of k and v; dk and dv have all heads
   BoundsView bounds;
   ListsView lists;      // those of the query tiles, or of the key tiles in dkdv
   bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long

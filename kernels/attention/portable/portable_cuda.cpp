@@ -105,6 +105,7 @@ PlanCall call_of(const Args& args, std::initializer_list<const Tensor*> matrices
   call.bounds = BoundsView(args.bounds);
   call.lists = ListsView::of_queries(args.lists);
   call.heads = static_cast<std::int32_t>(args.q.size(2));
+  call.heads_per_key = static_cast<std::int32_t>(args.q.size(2) / args.k.size(2));
   call.key_size = static_cast<std::int32_t>(args.q.size(3));
   call.value_size = static_cast<std::int32_t>(args.v.size(3));
   call.aligned = std::all_of(matrices.begin(), matrices.end(), [](const Tensor* v) { return rows_on_16_bytes(*v); });

@@ -26,7 +26,8 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, lists=N
     """softmax(scale q k^T) v over the pairs that the pattern allows.
 
     q and k are (batch, heads, n, key size), v and the result (batch, heads, n, value size), as in
-    torch.nn.functional.scaled_dot_product_attention: one type and device, any strides. The type is float32, bfloat16
+    torch.nn.functional.scaled_dot_product_attention: one type and device, any strides. k and v may have fewer heads,
+    which divide those of q: head i of q reads head i // (heads / key heads). The type is float32, bfloat16
     or float16, or on the CPU also float64; the CPU computes 16-bit types in float32. `pattern` is a Pattern, and
     `scale` is 1 / sqrt(key size) unless given. Gradients are of the first order. With a pattern of both directions q
     may have another number of rows than k.

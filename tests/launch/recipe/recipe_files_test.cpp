@@ -68,7 +68,7 @@ std::int64_t parameters_of_mixers(const DecoderConfig& m) {
     const MixerConfig& mixer = entry.beside.front().config();
     const auto* scan = dynamic_cast<const ScanConfig*>(&mixer);
     const auto* attention = dynamic_cast<const AttentionConfig*>(&mixer);
-    const std::int64_t sinks = attention != nullptr && attention->sink ? m.heads : 0;
+    const std::int64_t sinks = attention != nullptr && attention->of_heads.sink ? m.heads : 0;
     cycle.insert(cycle.end(), static_cast<std::size_t>(entry.layers),
                  scan != nullptr ? parameters_of_scan(m, scan->settings) : sinks);
   }

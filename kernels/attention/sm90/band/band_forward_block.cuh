@@ -12,7 +12,8 @@ namespace longstride::kernels::cuda::sm90 {
 
 // Query tiles: [begin, end) in each of some classes.
 struct BandForwardTask {
-  std::int32_t head, sequence, run, residue, class_end;
+  std::int32_t heads;  // of queries, and 16 bits higher of keys: one register, of which the loading thread has few
+  std::int32_t sequence, run, residue, class_end;
   std::int32_t base, step, length;  // this class: entry t is at base + t * step
   std::int32_t begin, end;
 
@@ -20,7 +21,8 @@ struct BandForwardTask {
   // memory.
   __device__ BandForwardTask(const BandForwardProblem& problem, std::int32_t index) {
     const std::int32_t rest = problem.by_heads.quotient(index);
-    head = index - rest * static_cast<std::int32_t>(problem.by_heads.value);
+    heads = index - rest * static_cast<std::int32_t>(problem.by_heads.value);
+    heads |= problem.heads_per_key.quotient(heads) << 16;
     sequence = static_cast<std::int32_t>(blockIdx.y);
     run = problem.by_chains.quotient(rest);
     residue = (rest - run * static_cast<std::int32_t>(problem.by_chains.value)) * problem.chain;
@@ -36,8 +38,10 @@ struct BandForwardTask {
     end = min(begin + problem.run, (length + band_rows - 1) / band_rows);
     return true;
   }
-  __device__ Coordinates corner(std::int32_t entry, std::int32_t column) const {
-    return {{column, head, step == 1 ? base + entry : base, step == 1 ? 0 : entry, sequence}};
+  __device__ std::int32_t head() const { return heads & 0xFFFF; }
+  __device__ std::int32_t key_head() const { return heads >> 16; }
+  __device__ Coordinates corner(std::int32_t entry, std::int32_t column, std::int32_t of_head) const {
+    return {{column, of_head, step == 1 ? base + entry : base, step == 1 ? 0 : entry, sequence}};
   }
   __device__ const CUtensorMap* map_of(const RowMaps& maps) const {
     return base < maps.rest ? &maps.longer : &maps.complete;
@@ -133,8 +137,8 @@ struct BandForwardBlock {
     std::uint64_t* const full = query_full(of, at.index);
     barrier_arrive_expect(full, key_bytes);
     for (int i = 0; i < key_boxes; ++i)
-      tma_load(queries(of, at.index) + i * rows * key_row, task.map_of(problem.q), task.corner(tile * rows, i * 64),
-               full);
+      tma_load(queries(of, at.index) + i * rows * key_row, task.map_of(problem.q),
+               task.corner(tile * rows, i * 64, task.head()), full);
   }
   __device__ void load_keys(const BandForwardTask& task, std::int32_t tile, RingSlot& at) const {
     char* const to = keys(at.index);
@@ -142,9 +146,11 @@ struct BandForwardBlock {
     barrier_wait(key_empty(at.index), at.parity ^ 1);
     barrier_arrive_expect(full, stage_bytes);
     for (int i = 0; i < key_boxes; ++i)
-      tma_load(to + i * rows * key_row, task.map_of(problem.k), task.corner(tile * rows, i * 64), full);
+      tma_load(to + i * rows * key_row, task.map_of(problem.k), task.corner(tile * rows, i * 64, task.key_head()),
+               full);
     for (int i = 0; i < value_boxes; ++i)
-      tma_load(to + key_bytes + i * rows * value_row, task.map_of(problem.v), task.corner(tile * rows, i * 64), full);
+      tma_load(to + key_bytes + i * rows * value_row, task.map_of(problem.v),
+               task.corner(tile * rows, i * 64, task.key_head()), full);
     at.advance(problem.stages);
   }
 };

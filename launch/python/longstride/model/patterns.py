@@ -93,8 +93,8 @@ def attend_rows(q, k, v, pattern, layer, i, j, sink):
 
 
 def attend(q, k, v, pattern, layer, first=0, sink=None):
-    """(batch, heads, queries, value size). Queries are those at positions first, first + 1, ...; keys begin at 0. `sink`
-    (heads) is a logit that joins every softmax without a value.
+    """(batch, heads, queries, value size). Queries are those at positions first, first + 1, ...; keys begin at 0, and k
+    and v may have fewer heads. `sink` (heads) is a logit that joins every softmax without a value.
 
     Half-precision inputs are multiplied, and their softmax taken, in fp32.
     """
@@ -102,6 +102,8 @@ def attend(q, k, v, pattern, layer, first=0, sink=None):
     if dtype in (torch.bfloat16, torch.float16):
         q, k, v = q.float(), k.float(), v.float()
     batch, heads, rows, _ = q.shape
+    if k.shape[1] != heads:
+        k, v = (x.repeat_interleave(heads // x.shape[1], 1) for x in (k, v))
     step = max(1, MOST_SCORES // (batch * heads * (first + rows)))
     out = []
     for begin in range(0, rows, step):

@@ -46,11 +46,14 @@ class Pattern:
             if (value := keys.take(name, default)) != default:
                 raise keys.wrong(name, value, f"{shown(default)}, as no part that this package computes reads it")
         self.sink = keys.choice("sink", ("none", "learned"), "none")
+        self.key_heads = keys.whole("key_heads", 0, least=0)
         keys.done()
         self.heads = heads
         self.check(keys)
 
     def check(self, keys):
+        if self.key_heads and self.heads % self.key_heads != 0:
+            raise keys.wrong("key_heads", self.key_heads, f"0 or a divisor of the {self.heads} heads")
         known = isinstance(self.parts, (list, tuple)) and self.parts and all(part in PARTS for part in self.parts)
         if not known:
             raise keys.wrong("parts", self.parts, "a list of " + ", ".join(PARTS))
@@ -108,7 +111,7 @@ class Pattern:
         made = {"integration": self.integration, "parts": self.parts, "stride": self.stride, "window": self.window,
                 "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive,
                 "first": self.first, "block": self.block, "dilation": self.dilation, **UNREAD, "direction": self.direction,
-                "sink": self.sink}
+                "sink": self.sink, "key_heads": self.key_heads}
         return {**made, "summary": self.summary} if self.summary else made
 
 
@@ -198,6 +201,11 @@ class Settings:
     @property
     def value_size(self):
         return self.width // self.heads
+
+    @property
+    def key_heads(self):
+        """Heads of keys and values."""
+        return self.pattern.key_heads or self.heads if self.pattern else self.heads
 
     @property
     def inner_width(self):
