@@ -20,7 +20,7 @@ namespace longstride::kernels {
 // Arrays are contiguous: (batch, rows, heads, size), T (distances, tables, key_size), biases (heads, key_size). k and v
 // have key_heads, if not 0: query head h reads key head floor(h / (heads / key_heads)).
 struct NaiveProblem {
-  std::int64_t batch = 1, n_q = 1, n_k = 1, heads = 1, key_size = 1, value_size = 1, key_heads = 0;
+  std::int64_t batch = 1, n_q = 1, n_k = 1, heads = 1, key_size = 1, value_size = 1;
   double scale = 1;
   const double *q = nullptr, *k = nullptr, *v = nullptr, *dout = nullptr;
   std::int64_t distances = 0, tables = 1;  // no distances: no T; tables: 1 or heads
@@ -28,6 +28,7 @@ struct NaiveProblem {
   bool with_parameters = false;  // gradients of T, biases and spans are wanted
   bool with_terms = false;       // the terms of NaiveResult are wanted
   const double* sink = nullptr;  // (heads); none: no sink
+  std::int64_t key_heads = 0;    // 0: heads
 };
 
 template <class A>

@@ -93,7 +93,7 @@ struct longstride_plan_config {
   double scale;          // multiplies scores; 0: 1 / sqrt(key_size)
   int32_t dtype;         // enum longstride_dtype, of all tensors but lse
   int32_t device;        // enum longstride_device
-  int64_t queries;       // rows of q and o; 0: n. A pattern of the past takes n alone
+  int64_t queries;       // rows of q and o; 0: n. A pattern of the past takes n, or 1: the last position
   int32_t bounds;        // enum longstride_bounds
   int32_t sink;          // 1: calls give a sink
   int64_t bounds_heads;  // 1 or heads; 0: 1

@@ -164,9 +164,15 @@ Settings queries_of(const longstride_plan_config& c, const PatternConfig& patter
   if (c.queries == 0) return queries;
   queries.n = c.queries;
   check_sizes(queries, "queries");
-  if (queries.n != keys.n && pattern.direction == Direction::past)
-    throw Mistake("queries is {}, but a pattern of the past has as many queries as keys, {}: set direction to both",
-                  queries.n, keys.n);
+  if (queries.n == keys.n || pattern.direction == Direction::both) return queries;
+  if (queries.n != 1)
+    throw Mistake(
+        "queries is {}, but a pattern of the past has as many queries as keys, {}, or 1, the last: set direction to "
+        "both",
+        queries.n, keys.n);
+  if (c.labels > 0 && c.labels_from_end == 0)
+    throw Mistake("labels is {}, but queries is 1, which has no distances to keys of the past: set labels_from_end",
+                  c.labels);
   return queries;
 }
 

@@ -172,7 +172,7 @@ static void test_configs(void) {
                  __LINE__);
   }
   REFUSES(config.queries = 5,
-          "queries is 5, but a pattern of the past has as many queries as keys, 8: set direction to both");
+          "queries is 5, but a pattern of the past has as many queries as keys, 8, or 1, the last: set direction to both");
   REFUSES(config.queries = -1, "queries is -1, but must be from 1 to 16777216");
   REFUSES((config.queries = 5, pattern.direction = "both", config.bounds = LONGSTRIDE_DOCUMENTS),
           "queries is 5, but documents have as many queries as keys, 8");

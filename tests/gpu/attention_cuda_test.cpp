@@ -361,6 +361,22 @@ TEST_P(AttentionCuda, GroupsOfEverySizeAreAsGoodAsNaive) {
   }
 }
 
+// A step of decoding: the last position next to all keys.
+TEST_P(AttentionCuda, OneQueryOfThePastIsAsGoodAsNaive) {
+  int turn = 0;
+  for (const NamedPattern& p : all_patterns())
+    for (std::int64_t layer = 0; layer < layers_of(p.pattern); ++layer)
+      for (const std::int64_t n : {2, 45, 333}) {
+        auto masks = masks_of(p.pattern, p.heads, layer, n);
+        for (Mask& mask : masks) mask.erase(mask.begin(), mask.end() - 1);
+        const std::int64_t key_heads = ++turn % 2 == 0 ? p.heads : 1;
+        const AttentionShape shape{2, n, p.heads, key_sizes[turn % 4], value_sizes[turn % 3], 1, key_heads};
+        expect_equals_reference(p, layer, shape, dtypes[turn % 3], masks,
+                                *make_plan(p.pattern, layer, p.heads, n, {}, 1), false);
+        if (HasFailure()) return;
+      }
+}
+
 // Sizes whose rows are not aligned to 16 bytes.
 TEST_P(AttentionCuda, OddHeadSizesAreAsGoodAsNaive) {
   for (const NamedPattern& p : models_patterns(20, 6)) {

@@ -87,6 +87,9 @@ class DrawnAttention {
   }
 
  private:
+  // The only query is the last position.
+  bool is_last() const { return pattern_.direction == Direction::past && shape_.n_q() < shape_.n; }
+
   // A sink and a table of labels, or their gradients.
   template <class T>
   struct Parameters {
@@ -144,7 +147,9 @@ class DrawnAttention {
     };
     shape_.batch = from(1, 2);
     shape_.n = length();
-    shape_.queries = pattern_.direction == Direction::both && one_in(2) ? length() : shape_.n;
+    shape_.queries = pattern_.direction == Direction::past ? (one_in(5) ? 1 : shape_.n)
+                     : one_in(2)                           ? length()
+                                                           : shape_.n;
     shape_.key_size = from(1, 12);
     shape_.value_size = from(1, 12);
     const std::int64_t most = block_ > 0 ? 200'000 : 50'000;
@@ -185,7 +190,7 @@ class DrawnAttention {
   // Clipped distances or places from the end, of two groups or of all; a table of every head or of all.
   void draw_labels() {
     if (one_in(2)) return;
-    from_end_ = one_in(3);
+    from_end_ = one_in(3) || is_last();
     clip_ = from_end_ ? 0 : from(0, 5);
     const bool grouped = one_in(2);
     labels_ = (from_end_ ? from(1, 9) : 2 * clip_ + 1) * (grouped ? 2 : 1);
@@ -264,7 +269,9 @@ class DrawnAttention {
 
   template <class A>
   AttentionResult defined(const AttentionInput& in) const {
-    const auto masks = masks_of(pattern_, shape_.heads, 0, shape_.n, shape_.n_q());
+    auto masks = masks_of(pattern_, shape_.heads, 0, shape_.n, is_last() ? shape_.n : shape_.n_q());
+    for (Mask& mask : masks)
+      if (is_last()) mask.erase(mask.begin(), mask.end() - 1);
     NaiveProblem problem = naive_problem<A>(in);
     if (!sink_.empty()) problem.sink = sink_.data();
     problem.distances = labels_;

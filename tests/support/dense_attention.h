@@ -72,13 +72,13 @@ NaiveProblem naive_problem(const AttentionInput& in) {
           .heads = s.heads,
           .key_size = s.key_size,
           .value_size = s.value_size,
-          .key_heads = s.heads_of_keys(),
           .scale = s.scale(),
           .q = in.q.data(),
           .k = in.k.data(),
           .v = in.v.data(),
           .dout = in.dout.data(),
-          .with_terms = sizeof(A) == sizeof(double)};
+          .with_terms = sizeof(A) == sizeof(double),
+          .key_heads = s.heads_of_keys()};
 }
 
 // Logits of sinks, which shapes with an odd number of keys have, if there are enough for a typical naive error.

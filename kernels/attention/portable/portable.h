@@ -28,9 +28,9 @@ struct PortablePass : PassArgs<most_parts_of_pass> {
   bool adds = false;  // to the results of earlier launches
 };
 struct PassGroup {
-  static constexpr int most_passes = 16, most_heads = 64;
+  static constexpr int most_passes = 16, most_heads = 48;  // parameters of a kernel have 4 KiB
   std::int32_t heads = 0, passes = 0;
-  std::int16_t head[most_heads] = {};
+  std::int16_t head[most_heads] = {}, key_head[most_heads] = {};  // key_head: that head[i] reads
   std::uint8_t pass_of[most_heads] = {};  // index of the pass that head[i] has
   PortablePass pass[most_passes];
 };
@@ -44,7 +44,6 @@ struct Call {
   float scale = 1;
   std::int32_t n_q = 0, n_k = 0;  // rows of queries and of keys
   std::int32_t key_size = 0, value_size = 0, heads = 0, batch = 0;
-  std::int32_t heads_per_key = 1;  // query heads that read one head of k and v; dk and dv have all heads
   BoundsView bounds;
   ListsView lists;      // those of the query tiles, or of the key tiles in dkdv
   bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long

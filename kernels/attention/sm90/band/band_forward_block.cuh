@@ -39,7 +39,14 @@ struct BandForwardTask {
     return true;
   }
   __device__ std::int32_t head() const { return heads & 0xFFFF; }
-  __device__ std::int32_t key_head() const { return heads >> 16; }
+  // For the loading thread: taken apart where they are needed, not before a loop, which would need a register each.
+  __device__ std::int32_t query_head() const { return kept() & 0xFFFF; }
+  __device__ std::int32_t key_head() const { return kept() >> 16; }
+  __device__ std::int32_t kept() const {
+    std::int32_t both = heads;
+    asm volatile("" : "+r"(both));
+    return both;
+  }
   __device__ Coordinates corner(std::int32_t entry, std::int32_t column, std::int32_t of_head) const {
     return {{column, of_head, step == 1 ? base + entry : base, step == 1 ? 0 : entry, sequence}};
   }
@@ -138,7 +145,7 @@ struct BandForwardBlock {
     barrier_arrive_expect(full, key_bytes);
     for (int i = 0; i < key_boxes; ++i)
       tma_load(queries(of, at.index) + i * rows * key_row, task.map_of(problem.q),
-               task.corner(tile * rows, i * 64, task.head()), full);
+               task.corner(tile * rows, i * 64, task.query_head()), full);
   }
   __device__ void load_keys(const BandForwardTask& task, std::int32_t tile, RingSlot& at) const {
     char* const to = keys(at.index);
