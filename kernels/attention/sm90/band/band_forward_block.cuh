@@ -12,8 +12,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 // Query tiles: [begin, end) in each of some classes.
 struct BandForwardTask {
-  std::int32_t heads;  // of queries, and 16 bits higher of keys: one register, of which the loading thread has few
-  std::int32_t sequence, run, residue, class_end;
+  std::int32_t head, sequence, run, residue, class_end;
   std::int32_t base, step, length;  // this class: entry t is at base + t * step
   std::int32_t begin, end;
 
@@ -21,8 +20,7 @@ struct BandForwardTask {
   // memory.
   __device__ BandForwardTask(const BandForwardProblem& problem, std::int32_t index) {
     const std::int32_t rest = problem.by_heads.quotient(index);
-    heads = index - rest * static_cast<std::int32_t>(problem.by_heads.value);
-    heads |= problem.heads_per_key.quotient(heads) << 16;
+    head = index - rest * static_cast<std::int32_t>(problem.by_heads.value);
     sequence = static_cast<std::int32_t>(blockIdx.y);
     run = problem.by_chains.quotient(rest);
     residue = (rest - run * static_cast<std::int32_t>(problem.by_chains.value)) * problem.chain;
@@ -38,17 +36,8 @@ struct BandForwardTask {
     end = min(begin + problem.run, (length + band_rows - 1) / band_rows);
     return true;
   }
-  __device__ std::int32_t head() const { return heads & 0xFFFF; }
-  // For the loading thread: taken apart where they are needed, not before a loop, which would need a register each.
-  __device__ std::int32_t query_head() const { return kept() & 0xFFFF; }
-  __device__ std::int32_t key_head() const { return kept() >> 16; }
-  __device__ std::int32_t kept() const {
-    std::int32_t both = heads;
-    asm volatile("" : "+r"(both));
-    return both;
-  }
-  __device__ Coordinates corner(std::int32_t entry, std::int32_t column, std::int32_t of_head) const {
-    return {{column, of_head, step == 1 ? base + entry : base, step == 1 ? 0 : entry, sequence}};
+  __device__ Coordinates corner(std::int32_t entry, std::int32_t column) const {
+    return {{column, head, step == 1 ? base + entry : base, step == 1 ? 0 : entry, sequence}};
   }
   __device__ const CUtensorMap* map_of(const RowMaps& maps) const {
     return base < maps.rest ? &maps.longer : &maps.complete;
@@ -118,6 +107,11 @@ struct BandForwardBlock {
     barrier_init_fence();
   }
 
+  __device__ Coordinates key_corner(const BandForwardTask& task, std::int32_t tile, std::int32_t column) const {
+    Coordinates corner = task.corner(tile * rows, column);
+    corner.c[1] = problem.heads_per_key.quotient(task.head);
+    return corner;
+  }
   // The last key tile that a query tile sees is its own.
   __device__ std::int32_t first_key_tile(std::int32_t tile) const { return problem.limit.low(tile * rows) / rows; }
 
@@ -131,7 +125,8 @@ struct BandForwardBlock {
       std::int32_t key = first_key_tile(task.begin);
       for (std::int32_t tile = task.begin; tile < task.end; ++tile) {
         load_queries(task, tile, of, query_slot);
-        for (; key <= tile; ++key) load_keys(task, key, key_slot);
+#pragma unroll 1
+        for (; key <= tile; ++key) load_keys(task, key, key_slot);  // copies of it take registers that are not there
         if (++of == sharers) {
           of = 0;
           query_slot.advance(query_slots);
@@ -144,8 +139,8 @@ struct BandForwardBlock {
     std::uint64_t* const full = query_full(of, at.index);
     barrier_arrive_expect(full, key_bytes);
     for (int i = 0; i < key_boxes; ++i)
-      tma_load(queries(of, at.index) + i * rows * key_row, task.map_of(problem.q),
-               task.corner(tile * rows, i * 64, task.query_head()), full);
+      tma_load(queries(of, at.index) + i * rows * key_row, task.map_of(problem.q), task.corner(tile * rows, i * 64),
+               full);
   }
   __device__ void load_keys(const BandForwardTask& task, std::int32_t tile, RingSlot& at) const {
     char* const to = keys(at.index);
@@ -153,11 +148,9 @@ struct BandForwardBlock {
     barrier_wait(key_empty(at.index), at.parity ^ 1);
     barrier_arrive_expect(full, stage_bytes);
     for (int i = 0; i < key_boxes; ++i)
-      tma_load(to + i * rows * key_row, task.map_of(problem.k), task.corner(tile * rows, i * 64, task.key_head()),
-               full);
+      tma_load(to + i * rows * key_row, task.map_of(problem.k), key_corner(task, tile, i * 64), full);
     for (int i = 0; i < value_boxes; ++i)
-      tma_load(to + key_bytes + i * rows * value_row, task.map_of(problem.v),
-               task.corner(tile * rows, i * 64, task.key_head()), full);
+      tma_load(to + key_bytes + i * rows * value_row, task.map_of(problem.v), key_corner(task, tile, i * 64), full);
     at.advance(problem.stages);
   }
 };

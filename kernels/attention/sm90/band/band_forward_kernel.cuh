@@ -241,7 +241,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
                         Result result, float* lse) const {
     const int lane = this_lane();
     if (problem.sink != nullptr) {
-      const float logit = problem.sink[task.head()];
+      const float logit = problem.sink[task.head];
 #pragma unroll
       for (int r = 0; r < 2; ++r) join_sink(logit, result.factor[r], result.lse[r]);
     }
@@ -264,7 +264,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
       proxy_fence();
       __syncwarp();
       if (lane == 0 && first < task.length) {
-        tma_store(task.map_of(problem.o), task.corner(first, box * 64, task.head()), to);
+        tma_store(task.map_of(problem.o), task.corner(first, box * 64), to);
         store_commit();
       }
     }
@@ -311,7 +311,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
     RingSlot query_slot;
     float* const of_head =
         problem.lse +
-        (static_cast<std::int64_t>(task.sequence) * static_cast<std::int32_t>(problem.by_heads.value) + task.head()) *
+        (static_cast<std::int64_t>(task.sequence) * static_cast<std::int32_t>(problem.by_heads.value) + task.head) *
             problem.n;
     Held held;
     int until_turn = sharer;  // query tiles of other sharers before the next one of this one
@@ -320,7 +320,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
       held.first = held.expected = first_key_tile(task.begin);
       float* lse = of_head + task.base;
       asm("" : "+l"(lse));  // computed once
-      const std::int32_t* documents = problem.bounds.of(task.sequence, task.head()).begin;
+      const std::int32_t* documents = problem.bounds.of(task.sequence, task.head).begin;
       if (documents != nullptr) documents += task.base;
       Sight sight;
       bool was_usual = false;  // all tiles whose windows begin within the row set see the same keys
