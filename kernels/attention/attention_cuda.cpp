@@ -30,6 +30,7 @@ bool is_mappable(const Tensor& view) {
 template <class Args>
 AttentionChoice choose_here(const Args& args, std::initializer_list<const Tensor*> others) {
   AttentionChoice choice = choose(args);
+  if (choice.family == AttentionFamily::one_query) return choice;
   const auto maps = [](const Tensor* view) { return is_mappable(*view); };
   if (choice.family != AttentionFamily::portable && is_hopper() && args.scale > 0 && is_mappable(args.q) &&
       is_mappable(args.k) && is_mappable(args.v) && is_mappable(args.o) &&
@@ -71,6 +72,7 @@ void backward_by_head(const AttentionBackwardArgs& args, const Launch& launch) {
 void attention(const AttentionArgs& args, const Launch& launch) {
   const AttentionChoice choice = choose_here(args, {});
   if (choice.family == AttentionFamily::portable) return portable::attention(args, launch);
+  if (choice.family == AttentionFamily::one_query) return portable::one_query(args, choice.one_query, launch);
   if (choice.family == AttentionFamily::band) return sm90::attention_band(args, choice.band, launch);
   sm90::attention(args, launch);
 }

@@ -107,10 +107,11 @@ class DeviceAttention {
             &plan,      forward_.q,           forward_.k,           forward_.v,           forward_.o,     forward_.lse,
             own(dout_), slice(gradients_, 0), slice(gradients_, 1), slice(gradients_, 2), shape_.scale(), {},
             path,       bounds_of_shape(),    lists_.view()},
-        scratch_(backward_.scratch_on(Device::cuda).bytes()) {
+        scratch_(std::max(backward_.scratch_on(Device::cuda).bytes(), bytes_of_forward())) {
     forward_.sink = backward_.sink = logits(sink_);
     backward_.dsink = logits(dsink_);
     backward_.scratch = Tensor(scratch_.data(), Dtype::u8, {static_cast<std::int64_t>(scratch_.bytes())});
+    forward_.scratch = backward_.scratch;
   }
 
   // True if the backward kernel is one of sm90/long_band.
@@ -150,6 +151,10 @@ class DeviceAttention {
   }
 
  private:
+  std::size_t bytes_of_forward() const {
+    const Tensor needed = forward_.scratch_on(Device::cuda);
+    return needed.given() ? needed.bytes() : 0;
+  }
   std::int64_t size_of(int which) const { return which < 2 ? shape_.key_size : shape_.value_size; }
   std::int64_t heads_of(int which) const { return which == 0 ? shape_.heads : shape_.heads_of_keys(); }
   std::int64_t width_of(int which) const { return heads_of(which) * size_of(which); }

@@ -140,11 +140,33 @@ TEST(AttentionChoices, OfSharedKeysHaveNoNarrowBandBackward) {
   for (const ChoiceCase& c : choice_cases()) {
     const auto plan = make_plan(c.pattern, 0, c.heads, c.n);
     AttentionSizes sizes{plan.get(), c.batch, c.key_size, c.value_size, c.dtype, c.path};
-    sizes.shares_keys = true;
+    sizes.key_heads = 1;
+    if (c.heads == 1) continue;
     EXPECT_EQ(choose_forward(sizes).family, c.forward) << text_of(c);
     const AttentionFamily found = choose_backward(sizes).family;
     EXPECT_TRUE(c.backward == band ? found == turns || found == classes : found == c.backward) << text_of(c);
   }
+}
+
+// One query, whose keys are divided among as many blocks as a GPU holds; heads of a group are rows of one block.
+TEST(AttentionChoices, OfOneQueryDivideItsKeys) {
+  const auto plan = make_plan(window_of_keys(65536), 0, 64, 65536, {}, 1);
+  AttentionSizes sizes{.plan = plan.get(), .batch = 1, .key_size = 128, .value_size = 128, .key_heads = 8};
+  const AttentionChoice choice = choose_forward(sizes);
+  EXPECT_EQ(choice.family, one_query);
+  EXPECT_EQ(choice.one_query.rows, 8);
+  EXPECT_EQ(choice.one_query.splits, 3 * 132 / 8);
+  EXPECT_EQ(choice.sums_bytes, 64u * 49 * 129 * 4);
+  EXPECT_EQ(choose_backward(sizes).family, portable);
+  sizes.bounds = 64;  // of every head
+  EXPECT_EQ(choose_forward(sizes).one_query.rows, 1);
+  sizes.bounds = 0, sizes.key_heads = 1;
+  EXPECT_EQ(choose_forward(sizes).one_query.rows, 16);
+  sizes.path = AttentionPath::portable;
+  EXPECT_EQ(choose_forward(sizes).family, portable);
+  const auto differ = make_plan(pattern_of(multihead, {local, column}, 64), 0, 8, 4096, {}, 1);
+  const AttentionSizes of_both{.plan = differ.get(), .key_size = 64, .value_size = 64, .key_heads = 1};
+  EXPECT_EQ(choose_forward(of_both).one_query.rows, 1);
 }
 
 TEST(AttentionChoices, OfListsAreTheGeneralKernels) {
