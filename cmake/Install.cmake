@@ -5,7 +5,7 @@ longstride_installed(longstride)
 set_target_properties(longstride PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "")  # not the source folder
 install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/longstride)
 install(PROGRAMS launch/scripts/slurm.sbatch launch/scripts/follow_metrics.py launch/scripts/proteins.py
-  launch/scripts/utf8.sh
+  launch/scripts/utf8.sh launch/scripts/table_text.py
   DESTINATION ${CMAKE_INSTALL_DATADIR}/longstride/scripts)
 install(FILES launch/scripts/hostfile.example DESTINATION ${CMAKE_INSTALL_DATADIR}/longstride/scripts)
 install(FILES launch/scripts/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions

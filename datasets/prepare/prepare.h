@@ -67,6 +67,10 @@ struct PrepareBytesConfig {
   bool any = false;                 // take files that are no text
   Duplicates duplicates = Duplicates::keep;
   DocumentRule documents = {};
+  std::vector<std::string> valid_inputs = {}, test_inputs = {};  // given splits; without both, `inputs` is divided
+  std::string field = {};  // inputs are lines of JSON, of which this field is taken (field_stream.h)
+
+  bool splits_given() const { return !valid_inputs.empty() || !test_inputs.empty(); }
 };
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output);
 

@@ -3,10 +3,12 @@
 #include <array>
 #include <vector>
 
+#include "datasets/formats/field_stream.h"
 #include "datasets/histogram.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/document_cutter.h"
 #include "datasets/prepare/joined_inputs.h"
+#include "datasets/prepare/named_splits.h"
 #include "datasets/prepare/prepare.h"
 #include "datasets/prepare/split_rule.h"
 #include "framework/core/errors.h"
@@ -39,6 +41,16 @@ class Cuts {
     }
   }
 
+  // Every part belongs to the split of its input.
+  explicit Cuts(const JoinedInputs& inputs) : parts_(inputs.parts()) {
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const std::int64_t bytes = parts_[i].print.bytes;
+      const SplitId split = inputs.split_of(i);
+      cuts_.push_back({split == SplitId::train ? bytes : 0, split == SplitId::test ? 0 : bytes});
+      if (!inputs.copies().left_out(static_cast<std::int64_t>(i))) counts_[static_cast<std::size_t>(split)] += bytes;
+    }
+  }
+
   std::int64_t of_split(std::size_t part, std::size_t split) const {
     const std::array<std::int64_t, 4> at = {0, cuts_[part][0], cuts_[part][1], parts_[part].print.bytes};
     return at[split + 1] - at[split];
@@ -58,7 +70,8 @@ std::int64_t bytes_taken(const JoinedInputs& inputs) {
   return sum;
 }
 
-Cuts cut(const JoinedInputs& inputs, const SplitRule& rule, bool rule_given) {
+Cuts cut(const JoinedInputs& inputs, const SplitRule& rule, bool rule_given, bool splits_given) {
+  if (splits_given) return Cuts(inputs);
   const SplitCounts wanted = rule.divide(bytes_taken(inputs), inputs.name(), "bytes");
   Cuts cuts(inputs.parts(), inputs.copies(), wanted);
   if (rule.counted() && cuts.counts() != wanted)
@@ -78,11 +91,37 @@ void warn_of_noise(const Histogram& train, const std::string& name, const Prepar
       name, entropy));
 }
 
-void check(const DocumentRule& rule) {
+void check(const PrepareBytesConfig& config) {
+  const DocumentRule& rule = config.documents;
+  if (config.splits_given() && !config.split.empty())
+    throw user_error("--split is '{}', but --valid-input and --test-input give the splits; leave one of them out",
+                     config.split);
+  if (!config.field.empty() && config.raw)
+    throw user_error(
+        "--raw takes files as they are, but --field is '{}', which reads lines of JSON; leave one of them "
+        "out",
+        printable(config.field));
   if (rule.mark.empty()) throw user_error("--mark is empty, but documents end at it; name it, such as <|endoftext|>");
   if (rule.groups != GroupsAre::none && rule.documents == DocumentsAre::joined)
     throw user_error(
         "--groups divides documents, but --documents does not say where these end; set it to marks, files or lines");
+}
+
+// With a field, lines are records: their texts have lines of their own, but no byte of the mark.
+DocumentRule cut_at(const PrepareBytesConfig& config) {
+  DocumentRule rule = config.documents;
+  if (!config.field.empty() && rule.documents == DocumentsAre::lines)
+    rule.documents = DocumentsAre::marks, rule.mark = record_mark;
+  return rule;
+}
+
+std::int64_t across_splits(const JoinedInputs& inputs) {
+  std::int64_t across = 0;
+  for (std::size_t i = 0; i < inputs.parts().size(); ++i) {
+    const auto first = static_cast<std::size_t>(inputs.copies().first(static_cast<std::int64_t>(i)));
+    across += inputs.split_of(i) != inputs.split_of(first) ? 1 : 0;
+  }
+  return across;
 }
 
 // For the dataset's attributes.
@@ -130,28 +169,38 @@ void write_parts(JoinedInputs& inputs, const Cuts& cuts, const DocumentRule& rul
 
 }  // namespace
 
-void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output) {
-  check_output(output.path, output.replace, config.inputs);
-  check(config.documents);
+void prepare_bytes(const PrepareBytesConfig& given, const PrepareOutput& output) {
+  check_output(output.path, output.replace, given.inputs);
+  check(given);
+  const PrepareBytesConfig config = with_named_splits(given, output);
+  const DocumentRule documents = cut_at(config);
   const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.9,0.05,0.05" : config.split);
   const FoldersOf folders(output.path);  // standard input is kept there too
   JoinedInputs inputs(config, output);
   const Copies& copies = inputs.copies();
-  const Cuts cuts = cut(inputs, rule, !config.split.empty());
+  const Cuts cuts = cut(inputs, rule, !config.split.empty(), config.splits_given());
 
   DatasetInfo info;
   info.kind = DataKind::bytes;
   info.documents = text_of(config.documents);
   info.groups = text_of(config.documents.groups);
   DatasetWriter writer(output.path, info, output.replace);
-  for (const std::string& note : {inputs.misnamed_note(), inputs.packed_note(), copies.note("files")}) output.say(note);
+  for (const std::string& note : {inputs.misnamed_note(), inputs.packed_note()}) output.say(note);
+  if (config.splits_given())
+    warn_of_shared(copies, across_splits(inputs), "files", config.duplicates, output);
+  else
+    output.say(copies.note("files"));
   Histogram train;
-  write_parts(inputs, cuts, config.documents, writer, train);
+  write_parts(inputs, cuts, documents, writer, train);
   for (const SourceFile& source : inputs.finish()) writer.add_source(source);
   const SplitCounts& counts = cuts.counts();
+  const std::string divided =
+      config.splits_given()
+          ? fmt::format("by the inputs given: {} bytes train, {} valid, {} test", counts[0], counts[1], counts[2])
+          : fmt::format("{}: the first {} bytes train, the next {} valid, the last {} test", rule.text(), counts[0],
+                        counts[1], counts[2]);
   writer.commit(fmt::format(
-      "{}: the first {} bytes train, the next {} valid, the last {} test{}{}", rule.text(), counts[0], counts[1],
-      counts[2], config.documents.documents == DocumentsAre::marks ? ", marks included" : "", copies.record()));
+      "{}{}{}", divided, config.documents.documents == DocumentsAre::marks ? ", marks included" : "", copies.record()));
   warn_of_noise(train, inputs.name(), output);
 }
 

@@ -168,6 +168,11 @@ void add_bytes(CLI::App& prepare, Session& session) {
                    "files, folders or - (standard input), joined in this order; compressed files (gzip, xz, bzip2, "
                    "zstd) and archives (tar, zip) are unpacked")
       ->required();
+  kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; then --input is not divided");
+  kind->add_option("--test-input", o->config.test_inputs, "the same for test");
+  kind->add_option("--field", o->config.field,
+                   "inputs are lines of JSON (.jsonl), of which this field's text is taken; --documents lines then "
+                   "keeps where records end");
   kind->add_option("--split", o->config.split,
                    "train,valid,test in the order of the input: bytes (90000000,5000000,5000000), fractions "
                    "(0.9,0.05,0.05, the default), or enwik8");

@@ -87,6 +87,9 @@ int main(int count, char** arguments) {
   }
   for (const char* format : {"ustar", "pax", "zip"})
     write("content", format, make_archive({{"x", counting(600)}, {"y/.z", counting(9)}, {"w", {}}}, format));
+  const std::string records =
+      "{\"id\": 1, \"text\": \"one\\ntwo\", \"meta\": {\"text\": [1]}}\n\n{\"text\": \"\\u00e4\"}";
+  write("field", "records.jsonl", Bytes(records.begin(), records.end()));
   write("wav", "pcm8.wav", make_wav(1, 1, 8, 1, counting(64)));
   write("wav", "pcm16.wav", make_wav(1, 2, 16, 4, counting(64)));
   write("wav", "pcm24.wav", make_wav(1, 1, 24, 3, counting(66)));

@@ -66,9 +66,11 @@ TEST(DecodeCuda, EqualsTheCpuForEveryPatternAndType) {
       const Dtype dtype = dtypes[turn % 3];
       const auto [dk, dv] = sizes[turn % 4];
       const std::int64_t n = 45, batch = 2, prompt = turn++ % 2 == 0 ? 1 : 19;
-      const auto plan = kernels::make_decode_plan(*kernels::make_plan(pattern, layer, p.heads, n));
-      Array q = Array::normal({batch, n, p.heads, dk}, dtype, 1), k = Array::normal({batch, n, p.heads, dk}, dtype, 2);
-      Array v = Array::normal({batch, n, p.heads, dv}, dtype, 3), o({batch, n, p.heads, dv}, dtype);
+      const std::int64_t key_heads = turn % 2 == 0 && p.heads % 2 == 0 ? p.heads / 2 : p.heads;
+      const auto plan = kernels::make_decode_plan(*kernels::make_plan(pattern, layer, p.heads, n), key_heads);
+      Array q = Array::normal({batch, n, p.heads, dk}, dtype, 1),
+            k = Array::normal({batch, n, key_heads, dk}, dtype, 2);
+      Array v = Array::normal({batch, n, key_heads, dv}, dtype, 3), o({batch, n, p.heads, dv}, dtype);
       Array keys({batch, plan->rows, dk}, dtype), values({batch, plan->rows, dv}, dtype);
       for (Side side : {Side::exact, Side::single, Side::gpu})
         decode_all(*plan, side, prompt, q, k, v, keys, values, o, counter);

@@ -178,7 +178,7 @@ TEST(Encoder, ContrastAddsItsGradients) {
   EncoderConfig config = encoder_toy({.unit = MaskedUnit::group, .share = 0.4});
   config.attention.parts = {kernels::PartKind::local};
   config.attention.window = 5;
-  config.attention_labels = 2;
+  config.attention_heads.labels = 2;
   config.global = {.added = 4, .of_groups = true};
   config.contrast = 0.3;
   ToyModel<double> toy(config);

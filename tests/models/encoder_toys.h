@@ -48,11 +48,11 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys_with_rows() {
   EncoderConfig etc = encoder_toy({.unit = MaskedUnit::group, .share = 0.4});
   etc.attention.parts = {PartKind::local};
   etc.attention.window = 5;
-  etc.attention_labels = 2;
+  etc.attention_heads.labels = 2;
   etc.global = {.added = 4, .of_groups = true};
   EncoderConfig structured = etc;
   structured.norm = NormOrder::pre;
-  structured.attention_sink = true;
+  structured.attention_heads.sink = true;
   structured.global = {.own = true, .added = 3, .of_groups = true, .own_group = true};
   EncoderConfig added = encoder_toy();
   added.rotary_base = 100;
@@ -82,7 +82,7 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   merged.attention.parts = {PartKind::fixed_block, PartKind::fixed_summary};
   merged.attention.stride = 5;
   merged.attention.summary = {2};
-  merged.attention_sink = true;
+  merged.attention_heads.sink = true;
   merged.activation = kernels::Activation::relu;
   EncoderConfig scan = encoder_toy({.unit = MaskedUnit::group, .share = 0.5});
   ScanSettings performer;
@@ -113,7 +113,7 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   shared.rotary_base = 100;
   shared.attention.parts = {PartKind::block_window};
   shared.attention.block = 4;
-  shared.attention_sink = true;
+  shared.attention_heads.sink = true;
   shared.global = {.first = 3};
   EncoderConfig shifted = encoder_toy();
   shifted.attention.parts = {PartKind::shifted_block, PartKind::dilated};

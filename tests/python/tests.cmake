@@ -44,4 +44,5 @@ foreach(package transformers performer_pytorch)
 endforeach()
 longstride_python_test(compiled slow)
 longstride_python_test(hub slow)  # imports transformers
+longstride_python_test(table_text fast)
 set_tests_properties(python.decoder_peers PROPERTIES TIMEOUT 600)

@@ -68,7 +68,7 @@ std::int64_t parameters_of_mixers(const DecoderConfig& m) {
     const MixerConfig& mixer = entry.beside.front().config();
     const auto* scan = dynamic_cast<const ScanConfig*>(&mixer);
     const auto* attention = dynamic_cast<const AttentionConfig*>(&mixer);
-    const std::int64_t sinks = attention != nullptr && attention->sink ? m.heads : 0;
+    const std::int64_t sinks = attention != nullptr && attention->of_heads.sink ? m.heads : 0;
     cycle.insert(cycle.end(), static_cast<std::size_t>(entry.layers),
                  scan != nullptr ? parameters_of_scan(m, scan->settings) : sinks);
   }
@@ -85,9 +85,9 @@ std::int64_t parameters_of_encoder(const EncoderConfig& m) {
                      relations = added == 0           ? 0
                                  : m.global.of_groups ? 2
                                                       : 1,
-                     labels = m.attention_labels == 0
+                     labels = m.attention_heads.labels == 0
                                   ? 0
-                                  : (added > 0 ? 2 : 1) * (2 * m.attention_labels + 1 + relations) * d,
+                                  : (added > 0 ? 2 : 1) * (2 * m.attention_heads.labels + 1 + relations) * d,
                      rows = added == 0           ? 0
                             : m.global.of_groups ? d
                                                  : d + added * d,

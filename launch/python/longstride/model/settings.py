@@ -53,6 +53,7 @@ class Pattern:
             raise keys.wrong("labels", labels, "0, as this package does not compute them")
         self.global_first = self.global_last = 0  # of positions, or with random_blocks of blocks
         self.sink = keys.choice("sink", ("none", "learned"), "none")
+        self.key_heads = keys.whole("key_heads", 0, least=0)
         keys.done()
         self.heads = heads
         self.read_shifts(keys, shifts)
@@ -76,6 +77,8 @@ class Pattern:
         return max(0, len(self.shifts) - 1)
 
     def check(self, keys):
+        if self.key_heads and self.heads % self.key_heads != 0:
+            raise keys.wrong("key_heads", self.key_heads, f"0 or a divisor of the {self.heads} heads")
         known = isinstance(self.parts, (list, tuple)) and self.parts and all(part in PARTS for part in self.parts)
         if not known:
             raise keys.wrong("parts", self.parts, "a list of " + ", ".join(PARTS))
@@ -138,7 +141,7 @@ class Pattern:
                 "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive,
                 "first": self.first, "block": self.block, "dilation": self.dilation, "direction": self.direction,
                 "blocks": self.blocks, "shifts": {str(i): n for i, n in enumerate(self.shifts)}, "random": self.random,
-                "draw": self.draw, "seed": self.seed, "sink": self.sink}
+                "draw": self.draw, "seed": self.seed, "sink": self.sink, "key_heads": self.key_heads}
         return {**made, "summary": self.summary} if self.summary else made
 
 
@@ -246,6 +249,11 @@ class Settings:
     @property
     def value_size(self):
         return self.width // self.heads
+
+    @property
+    def key_heads(self):
+        """Heads of keys and values."""
+        return self.pattern.key_heads or self.heads if self.pattern else self.heads
 
     @property
     def inner_width(self):
