@@ -133,6 +133,7 @@ std::shared_ptr<const Dataset> open_fitting(const LoadedRun& run, const std::str
     throw user_error("{}: holds {}, but the run was trained on {}; choose data of that kind, or a run of this one",
                      printable(path), name_of(kind), name_of(run.recipe.data.kind));
   check_fits(*dataset, run.recipe.data);
+  check_types(*dataset, run.recipe);
   const DataRecord now = form_of(*dataset);
   for (const char* name : {"geometry", "rate", "encoding"})
     if (const std::string before = known(run.data, name); !before.empty() && known(now, name) != before)
