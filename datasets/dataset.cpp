@@ -259,6 +259,11 @@ void check_fits(const Dataset& dataset, const DataConfig& config) {
                      dataset.path(), info.rows, info.columns, info.channels, info.image_bytes(), config.context);
 }
 
+void check_grouped(const SequenceSet& sequences, const std::string& reader, const std::string& where) {
+  if (!reader.empty() && sequences.sequences() > 0 && sequences.groups(0).boundaries.empty())
+    throw user_error("{}: has not kept where groups end, which {} reads; prepare it with --groups", where, reader);
+}
+
 void check_answered(const SequenceSet& sequences, const Objective& objective, const std::string& where) {
   const char* const kind = objective.kind();
   if (sequences.sequences() == 0) return;

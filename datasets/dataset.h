@@ -158,6 +158,8 @@ std::unique_ptr<BatchSource> make_staged_source(const std::vector<RowStage>& sta
 
 // UserError, beginning with `where`, if sequences lack what the objective reads, or have labels that it cannot mean.
 void check_answered(const SequenceSet& sequences, const Objective& objective, const std::string& where);
+// The same if they lack the groups that the key `reader` of a recipe reads; empty: none does.
+void check_grouped(const SequenceSet& sequences, const std::string& reader, const std::string& where);
 
 // UserError if the dataset's kind or picture size differs from the recipe's.
 void check_fits(const Dataset& dataset, const DataConfig& config);

@@ -77,13 +77,7 @@ std::vector<Masked::Unit> Masked::units(const RowBytes& of, std::int64_t count, 
   std::vector<Unit> units;
   const std::int64_t phase =
       s_.unit == MaskedUnit::span ? drawn(key, 0, Draw::row).word[0] % static_cast<std::uint32_t>(s_.length) : 0;
-  of.documents.each(count, [&](std::int64_t begin, std::int64_t end) {
-    const RowEnds within{of.groups.boundaries, of.groups.offset + begin};
-    if (within.boundaries.empty()) return add_units(of.bytes, {begin, end}, phase, units);
-    within.each(end - begin, [&](std::int64_t from, std::int64_t to) {
-      add_units(of.bytes, {begin + from, begin + to}, phase, units);
-    });
-  });
+  of.each_group(count, [&](std::int64_t begin, std::int64_t end) { add_units(of.bytes, {begin, end}, phase, units); });
   return units;
 }
 

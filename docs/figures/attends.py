@@ -17,21 +17,22 @@ def cell(x, y):
     return f"M{x} {y}h{SIZE}v{SIZE}h-{SIZE}z"
 
 
-def picture(name, queries, buffers, kind_of):
-    """kind_of(query, distance) is "seen", "faint" or None, for keys at least one position back."""
+def picture(name, queries, buffers, kind_of, added=0):
+    """kind_of(query, distance) is "seen", "faint" or None, for keys at least one position back; with added rows, which are
+    queries too and have numbers below 0, for all others."""
     paths = {"past": "", "seen": "", "faint": "", "self": ""}
     texts, left, first = "", 10, -sum(count for _, count in buffers[:-1])
     for label, count in buffers:
         texts += f'<text x="{left}" y="20">{label}</text>\n'
         for column in range(count):
             key = first + column
-            for query in range(queries):
-                if key > query:
+            for query in range(-added, queries):
+                if key > query and added == 0:
                     continue
                 kind = "self" if key == query else kind_of(query, query - key) or "past"
-                paths[kind] += cell(left + STEP * column, 30 + STEP * query)
+                paths[kind] += cell(left + STEP * column, 30 + STEP * (added + query) + (12 if added > 0 <= query else 0))
         left, first = left + STEP * count + 12, first + count
-    width, height = left + 4, 30 + STEP * queries + 8
+    width, height = left + 4, 30 + STEP * (added + queries) + (20 if added > 0 else 8)
     body = "".join(f'<path class="{kind}" d="{d}"/>\n' for kind, d in paths.items() if d)
     text = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
             f'font-family="sans-serif" font-size="13">\n<style>{STYLE}</style>\n{texts}{body}</svg>\n')
@@ -49,6 +50,16 @@ def dilated(_, distance, window=6, step=3):
     return "seen" if near else "faint" if far else None
 
 
+def etc(query, distance, added=4, group=5, side=2):
+    key = query - distance
+    if query >= 0 and key >= 0:
+        return "seen" if abs(distance) <= side else None
+    if query < 0 and key < 0:
+        return "seen"
+    position, row = (query, key) if query >= 0 else (key, query)
+    return "seen" if position // group == row + added else "faint"
+
+
 def main():
     picture("sparse", 24, [("window", 24)], fixed)
     picture("transformer_xl", 12, [("memory", 12), ("window", 12)], lambda query, distance: "seen")
@@ -56,6 +67,7 @@ def main():
             lambda query, distance: "seen" if distance <= 7 else "faint" if distance <= 10 else None)
     picture("compressive", 12, [("compressed", 8), ("memory", 12), ("window", 12)], lambda query, distance: "seen")
     picture("longformer", 24, [("window", 24)], dilated)
+    picture("etc", 20, [("rows", 4), ("window", 20)], etc, added=4)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,9 @@ struct Batch {
   Tensor groups = {};
   // (rows, seq) u8: 0 or 1 in turn for the groups of a document, such as sentences, or for the documents of a row
   Tensor types = {};
+  // (rows, seq) i32, never decreasing along a row: the number of the position's group, such as a sentence
+  // (RowBytes::groups), counted from any number. Padding is of the last one.
+  Tensor sentences = {};
   // (rows) u8: 1 where the row does not continue that of the step before, or not its document; absent: everywhere
   Tensor starts = {};
 
@@ -46,14 +49,15 @@ struct BatchField {
   const char* name;
   Tensor Batch::*tensor;
 };
-inline constexpr BatchField batch_fields[] = {{"tokens", &Batch::tokens},   {"targets", &Batch::targets},
-                                              {"weights", &Batch::weights}, {"groups", &Batch::groups},
-                                              {"types", &Batch::types},     {"starts", &Batch::starts}};
+inline constexpr BatchField batch_fields[] = {{"tokens", &Batch::tokens},       {"targets", &Batch::targets},
+                                              {"weights", &Batch::weights},     {"groups", &Batch::groups},
+                                              {"sentences", &Batch::sentences}, {"types", &Batch::types},
+                                              {"starts", &Batch::starts}};
 
 // The fields that a model reads, and the width of its ids.
 struct BatchFields {
   bool wide = false;  // ids of 16 bits
-  bool targets = false, weights = false, groups = false, types = false, starts = false;
+  bool targets = false, weights = false, groups = false, sentences = false, types = false, starts = false;
   std::int64_t asked = 0;  // targets, weights and losses of a row, as of one class or of groups; 0: one per position
 
   std::int64_t losses(std::int64_t positions) const { return asked > 0 ? asked : positions; }  // a row's

@@ -9,6 +9,7 @@
 #include "framework/core/state.h"
 #include "framework/core/tensor.h"
 #include "kernels/base/op.h"
+#include "kernels/global_rows/global_rows.h"
 
 namespace longstride {
 
@@ -64,17 +65,18 @@ struct Context {
   std::uint64_t seed = 0;
   const std::int64_t* step = nullptr;  // device memory: the current step, read by kernels; null outside training
   std::int64_t trained = 0;  // outside training: the steps that the weights have taken, for what some steps draw anew
-  const float* loss_scale = nullptr;   // device memory: what the loss is multiplied by (fp16); null: nothing
-  std::int64_t* position = nullptr;    // device memory: while decoding on a GPU, the batch's position, which replaces
-                                       // the host's, so that one graph serves every position
+  const float* loss_scale = nullptr;  // device memory: what the loss is multiplied by (fp16); null: nothing
+  std::int64_t* position = nullptr;   // device memory: while decoding on a GPU, the batch's position, which replaces
+                                      // the host's, so that one graph serves every position
   std::int64_t* segment_position = nullptr;  // device memory: its place in the segment of the stream, for what sees one
                                              // segment alone; null: the position itself
-  std::int64_t first_row = 0;  // index in the global batch of this micro-batch's first sequence: dropout is keyed by
-                               // it, so that the masks do not depend on the number of ranks or on accumulation. With a
-                               // group it counts runs of positions instead, `size` per sequence
-  DocumentBounds documents;    // in the micro-batch's rows
-  RowStates state;             // states of the micro-batch's rows; absent: the model has none
-  AuxiliaryLosses auxiliary;   // absent outside training and if the model has none
+  std::int64_t first_row = 0;   // index in the global batch of this micro-batch's first sequence: dropout is keyed by
+                                // it, so that the masks do not depend on the number of ranks or on accumulation. With a
+                                // group it counts runs of positions instead, `size` per sequence
+  DocumentBounds documents;     // in the micro-batch's rows
+  kernels::GlobalSight global;  // likewise the rows in front of positions: whom they see, and who sees them
+  RowStates state;              // states of the micro-batch's rows; absent: the model has none
+  AuxiliaryLosses auxiliary;    // absent outside training and if the model has none
   SequenceGroup* group = nullptr;  // null: this rank holds whole sequences. Otherwise it takes one sequence at a time
   GradientWatcher* watcher = nullptr;  // null: not needed
 

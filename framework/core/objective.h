@@ -28,6 +28,15 @@ struct RowBytes {
   std::span<const std::uint32_t> labels = {};  // the sequence's; empty: there are none
   // Labels of groups, one for every two successive boundaries; empty: there are none.
   std::span<const std::uint16_t> group_labels = {};
+
+  // Calls f(begin, end) for every group in the first `count` bytes, none of which crosses the end of a document.
+  template <class F>
+  void each_group(std::int64_t count, const F& f) const {
+    documents.each(count, [&](std::int64_t begin, std::int64_t end) {
+      const RowEnds within{groups.boundaries, groups.offset + begin};
+      within.each(end - begin, [&](std::int64_t from, std::int64_t to) { f(begin + from, begin + to); });
+    });
+  }
 };
 
 // Identifies a row, so that one that draws random numbers draws the same ones again. In training: the seed, and the
@@ -105,7 +114,7 @@ class Objective {
   virtual std::int64_t group_labels() const { return 0; }
 
   // Writes row `row` of a batch in host memory, those of its fields that are given: a pure function of bytes and key.
-  // write_row_of() writes its groups and types besides.
+  // write_row_of() writes its groups, sentences and types besides.
   virtual void write(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const = 0;
 
   // True if it hides bytes, for which a byte of the same kind may stand: replaced() gives another.
@@ -127,6 +136,8 @@ class Objective {
   virtual double guess() const = 0;
 
   void write_row_of(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const;
+  // The sentences of row `row`, if the batch has them: its groups, within documents, behind `leading` ids.
+  static void write_sentences(const Batch& batch, std::int64_t row, const RowBytes& of, std::int64_t leading);
 
   Figure shown_of(const Scored& scored) const;
   // The figures of a mean loss, as training knows it.

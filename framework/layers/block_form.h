@@ -33,8 +33,12 @@ struct GlobalRows {
   // At both ends of a row: positions, or blocks where the pattern draws blocks. Only blocks may be at its end.
   std::int64_t first = 0, last = 0;
   bool own = false;  // they have projections of their own, for their queries and for the keys and values that they read
+  // Rows of their own in front of a row's positions (Ainslie et al. 2020), which those at the ends exclude.
+  std::int64_t added = 0;
+  bool of_groups = false;  // each is that of a group of the row, the last one of all groups that are left
+  bool own_group = false;  // and sees only the positions of its group, besides all global rows
 
-  bool given() const { return first > 0 || last > 0; }
+  bool given() const { return first > 0 || last > 0 || added > 0; }
 };
 
 struct BlockForm {

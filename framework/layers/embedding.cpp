@@ -17,6 +17,11 @@ EmbeddingLayer::EmbeddingLayer(ParameterSet& parameters, const std::string& name
                                         {position_deviation, 0}));
 }
 
+void EmbeddingLayer::may_be_new() {
+  token_.may_be_new = true;
+  for (Parameter* table : position_) table->may_be_new = true;
+}
+
 kernels::EmbeddingArgs EmbeddingLayer::tables(Tensor Parameter::*which) const {
   kernels::EmbeddingArgs args;
   args.scale = scale_;

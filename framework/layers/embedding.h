@@ -37,6 +37,8 @@ class EmbeddingLayer {
   // Generation: y (batch, 1, width) of one position, previous (batch, 1) u8 the tokens before it.
   void decode(Context& ctx, const Tensor& previous, const Tensor& y, std::int64_t position) const;
   Parameter& token() const { return token_; }
+  // Weights of another model may lack the tables (Parameter::may_be_new).
+  void may_be_new();
   // The tables alone: the parameters' masters or gradients.
   kernels::EmbeddingArgs tables(Tensor Parameter::*which = &Parameter::master) const;
 

@@ -73,6 +73,8 @@ struct ModelConfig {
   virtual bool remembers() const { return false; }
   // Why these settings cannot keep documents apart; empty: they can.
   virtual std::string problem_of_documents() const;
+  // The key by which it reads the groups of a row (Batch::sentences); empty: it reads none.
+  virtual std::string reader_of_groups() const { return {}; }
   // The settings of a model with the same parameters that reads documents in another form. UserError if it cannot.
   virtual std::shared_ptr<ModelConfig> with_documents(const DocumentForm& changed) const;
   // The memory of these settings, as an evaluation reports it.
@@ -88,6 +90,9 @@ struct ModelConfig {
   // The policies to choose from, the fastest first: one unless the recipe leaves the choice to the planner
   // (framework/train/step/recompute_choice.h). None if the kind has no names for them.
   virtual std::vector<RecomputePolicy> recompute_policies() const { return {}; }
+  // Overrides by which what repeats with a row of pictures of `geometry` repeats with a row of `row` bytes; none if
+  // nothing does.
+  virtual std::vector<std::string> overrides_for_rows(std::int64_t /*row*/) const { return {}; }
   // Overrides that let a CPU train a similar model in seconds: `reproduce --scale smoke`.
   virtual std::vector<std::string> toy_overrides() const { return {}; }
 };

@@ -6,6 +6,7 @@
 
 #include "framework/core/errors.h"
 #include "framework/ops/basic.h"
+#include "kernels/global_rows/global_rows.h"
 #include "kernels/group_bounds/group_bounds.h"
 
 namespace longstride {
@@ -46,7 +47,12 @@ StackModel::StackModel(std::shared_ptr<const StackConfig> config, const InputFor
   auto embedding = make_embedding(c, input.reads, parameters_);
   auto types = input.types ? make_types(c, parameters_) : nullptr;
   auto norm = input.norm ? std::make_unique<LayerNorm>(parameters_, "embedding.norm", c.width) : nullptr;
-  input_ = std::make_unique<Input>(std::move(embedding), c.embedding_dropout, std::move(norm), std::move(types));
+  std::unique_ptr<AddedRows> added;
+  if (c.global.added > 0)
+    added = std::make_unique<AddedRows>(parameters_, "embedding.global", c.global.added, !c.global.of_groups, c.width,
+                                        c.deviation_or(c.init_deviations.embedding, static_cast<double>(c.width)));
+  input_ = std::make_unique<Input>(std::move(embedding), c.embedding_dropout, std::move(norm), std::move(added),
+                                   std::move(types));
   stack_ = std::make_unique<Stack>(c, StackPlace{}, parameters_, [&](std::int64_t layer, const std::string& name) {
     return mixers_.emplace_back(family_->layer(parameters_, states_, {layer, name}));
   });
@@ -71,6 +77,7 @@ BatchFields StackModel::fields() const {
   }
   fields.groups = config_->documents.separate;
   fields.types = input_->reads_types();
+  fields.sentences = config_->global.of_groups;
   fields.weights |= config_->documents.padded;
   return fields;
 }
@@ -96,7 +103,7 @@ std::int64_t StackModel::reach_of_memory() const {
 
 SequenceCost StackModel::cost(std::int64_t positions) const {
   SequenceCost cost;
-  cost.training_flops = 6.0 * static_cast<double>(parameters_.count()) * static_cast<double>(positions);
+  cost.training_flops = 6.0 * static_cast<double>(parameters_.count()) * static_cast<double>(added_rows() + positions);
   for (const auto& mixer : mixers_) {
     const PairCost one = mixer->cost(positions);
     cost.allowed_pairs += one.pairs;
@@ -121,13 +128,45 @@ StackModel::RankSpan StackModel::span_of(const Context& ctx, const Batch& batch)
 }
 
 template <class Memory>
-DocumentBounds StackModel::bounds_of(Context& ctx, const Batch& batch, Memory& memory) const {
-  if (!batch.groups.given()) return {};
-  const Shape shape = {batch.rows(), 1, batch.groups.size(1)};
-  const DocumentBounds bounds = {memory.tensor(shape, Dtype::i32), memory.tensor(shape, Dtype::i32),
-                                 config_->documents.restart};
-  ops::run(ctx, kernels::GroupBoundsArgs{batch.groups, bounds.begin, bounds.end});
-  return bounds;
+void StackModel::set_bounds(Context& ctx, const Batch& batch, Memory& memory) const {
+  if (batch.groups.given()) {
+    const Shape shape = {batch.rows(), 1, batch.groups.size(1)};
+    ctx.documents = {memory.tensor(shape, Dtype::i32), memory.tensor(shape, Dtype::i32), config_->documents.restart};
+    ops::run(ctx, kernels::GroupBoundsArgs{batch.groups, ctx.documents.begin, ctx.documents.end});
+  }
+  if (added_rows() == 0) return;
+  ctx.documents.restart = false;  // a row is one document and padding
+  ctx.global = global_sight(ctx, batch, memory);
+}
+
+template <class Memory>
+kernels::GlobalSight StackModel::global_sight(Context& ctx, const Batch& batch, Memory& memory) const {
+  if (!batch.groups.given() && !batch.sentences.given()) return {};
+  const std::int64_t rows = batch.rows(), n = batch.tokens.size(1), added = added_rows();
+  const auto bounds_of = [&](std::int64_t queries) {
+    const Shape shape = {rows, 1, queries};
+    return kernels::GlobalBounds{memory.tensor(shape, Dtype::i32), memory.tensor(shape, Dtype::i32)};
+  };
+  kernels::GlobalSight sight;
+  sight.positions_by_rows = bounds_of(added);
+  if (batch.sentences.given()) {
+    sight.rows_by_positions = bounds_of(n), sight.rows_by_rows = bounds_of(added);
+    sight.group_of_position = memory.tensor({rows, n}, Dtype::i32);
+    sight.group_of_row = memory.tensor({rows, added}, Dtype::i32);
+  }
+  ops::run(
+      ctx,
+      kernels::GlobalRowsArgs{
+          .groups = batch.sentences, .end = ctx.documents.end, .own_group = config_->global.own_group, .sight = sight});
+  return sight;
+}
+
+Tensor StackModel::of_positions(Context& ctx, const Tensor& rows, Scratch& scratch) const {
+  const AddedRows* added = input_->added();
+  if (added == nullptr) return rows;
+  const Tensor positions = scratch.tensor({rows.size(0), rows.size(1) - added->count(), rows.size(2)}, rows.dtype());
+  added->take(ctx, rows, positions);
+  return positions;
 }
 
 void StackModel::losses_with(Context& ctx, const Batch& batch, const Tensor& losses, const Tensor& right) const {
@@ -151,10 +190,10 @@ void StackModel::loss_and_gradients(Context& outer, const Batch& batch, double s
   LONGSTRIDE_CHECK(config_->recompute != Recompute::automatic, "a step whose recompute has not been chosen");
   for (const auto& mixer : mixers_) mixer->add_parameter_losses(ctx);
   const RankSpan here = span_of(ctx, batch);
-  const Shape shape = {batch.rows(), here.positions, config_->width};
+  const Shape shape = {batch.rows(), added_rows() + here.positions, config_->width};
   Tape tape(*ctx.arena);
   tape.open_frame();
-  ctx.documents = bounds_of(ctx, batch, tape);
+  set_bounds(ctx, batch, tape);
   const Tensor h = tape.tensor(shape, ctx.residual_dtype());
   input_->forward(ctx, batch, h, &tape, here.first);
   {
@@ -164,7 +203,15 @@ void StackModel::loss_and_gradients(Context& outer, const Batch& batch, double s
       Scratch inner(ctx);
       const Tensor normed = inner.tensor(shape, ctx.compute);
       stack_->forward(ctx, h, normed, &tape);
-      head_->loss_and_gradients(ctx, normed, here.asked, scale, losses, d);
+      if (const AddedRows* added = input_->added(); added == nullptr) {
+        head_->loss_and_gradients(ctx, normed, here.asked, scale, losses, d);
+      } else {
+        const Tensor hidden = of_positions(ctx, normed, inner), dhidden = inner.like(hidden);
+        head_->loss_and_gradients(ctx, hidden, here.asked, scale, losses, dhidden);
+        ops::fill_zero(ctx, d);
+        added->place(ctx, dhidden, d);
+        if (ctx.auxiliary.sums.given()) add_losses(ctx, batch, normed, d);
+      }
     }
     const Tensor dh = scratch.tensor(shape, ctx.residual_dtype());
     stack_->backward(ctx, d, dh, tape);
@@ -181,8 +228,9 @@ void StackModel::visit_attention(Context& ctx, const Batch& batch, const std::ve
   Context quiet = ctx;
   quiet.step = nullptr;
   Scratch scratch(quiet);
-  quiet.documents = bounds_of(quiet, batch, scratch);
-  const Tensor h = scratch.tensor({batch.rows(), batch.tokens.size(1), config_->width}, ctx.residual_dtype());
+  set_bounds(quiet, batch, scratch);
+  const Tensor h =
+      scratch.tensor({batch.rows(), added_rows() + batch.tokens.size(1), config_->width}, ctx.residual_dtype());
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   input_->forward(quiet, batch, h, nullptr);
   stack_->observe_mixers(quiet, h, normed, [&](std::int64_t layer, const Tensor& in) {

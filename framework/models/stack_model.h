@@ -55,6 +55,10 @@ class StackModel : public Model, public SetsWindows, public MixesPositions, publ
   void with_hidden(Context& ctx, const Batch& batch, const Use& use) const;
   void losses_with(Context& ctx, const Batch& batch, const Tensor& losses, const Tensor& right) const;
   const Head& head() const { return *head_; }
+  // Adds losses of all rows of the stack's output, those that are added first, to Context::auxiliary, and their
+  // gradients to d, which is 0 in added rows.
+  virtual void add_losses(Context& /*ctx*/, const Batch& /*batch*/, const Tensor& /*rows*/, const Tensor& /*d*/) const {
+  }
   ParameterSet& declared() { return parameters_; }
 
  private:
@@ -63,9 +67,14 @@ class StackModel : public Model, public SetsWindows, public MixesPositions, publ
     std::int64_t first = 0, positions = 0;
     Head::Asked asked;
   };
-  // The bounds of the documents of a batch that has them, from `memory`: a Tape, or Scratch.
+  // Sets the bounds of a batch's documents and global rows, if it has them, in `memory`: a Tape, or Scratch.
   template <class Memory>
-  DocumentBounds bounds_of(Context& ctx, const Batch& batch, Memory& memory) const;
+  void set_bounds(Context& ctx, const Batch& batch, Memory& memory) const;
+  template <class Memory>
+  kernels::GlobalSight global_sight(Context& ctx, const Batch& batch, Memory& memory) const;
+  std::int64_t added_rows() const { return config_->global.added; }
+  // The rows of positions among the stack's, in `scratch` if others are in front of them.
+  Tensor of_positions(Context& ctx, const Tensor& rows, Scratch& scratch) const;
   RankSpan span_of(const Context& ctx, const Batch& batch) const;
 
   std::shared_ptr<const StackConfig> config_;
@@ -84,12 +93,12 @@ void StackModel::with_hidden(Context& ctx, const Batch& batch, const Use& use) c
   Context quiet = ctx;
   quiet.step = nullptr;  // no dropout
   Scratch scratch(quiet);
-  quiet.documents = bounds_of(quiet, batch, scratch);
-  const Tensor h = scratch.tensor({batch.rows(), here.positions, config_->width}, ctx.residual_dtype());
+  set_bounds(quiet, batch, scratch);
+  const Tensor h = scratch.tensor({batch.rows(), added_rows() + here.positions, config_->width}, ctx.residual_dtype());
   input_->forward(quiet, batch, h, nullptr, here.first);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stack_->forward(quiet, h, normed, nullptr);
-  use(quiet, normed);
+  use(quiet, of_positions(quiet, normed, scratch));
   family_->end_step(quiet, batch.tokens.size(1));
 }
 

@@ -123,7 +123,7 @@ std::unique_ptr<MixerFamily> StackConfig::make_mixers(ParameterSet& parameters, 
 std::vector<MixerEntry> StackConfig::entries() const {
   if (!mixers.empty()) return mixers;
   std::vector<MixerEntry> one(1);
-  one.front().beside.emplace_back(std::make_unique<AttentionConfig>(attention, attention_sink));
+  one.front().beside.emplace_back(std::make_unique<AttentionConfig>(attention, attention_sink, attention_labels));
   return one;
 }
 
@@ -181,13 +181,15 @@ void StackConfig::visit_blocks(SettingsVisitor& v) {
 
 bool StackConfig::visit_attention_section(SettingsVisitor& v, bool written) {
   bool found = false;
-  AttentionConfig pattern(attention, attention_sink);
+  AttentionConfig pattern(attention, attention_sink, attention_labels);
   if (v.reads() && !attention_given) pattern.set_direction(direction);
   v.section("attention", Need::optional, written, [&] {
     found = true;
     pattern.visit(v);
   });
-  if (v.reads()) attention = pattern.pattern, attention_sink = pattern.sink, attention_given = found;
+  if (v.reads())
+    attention = pattern.pattern, attention_sink = pattern.sink, attention_labels = pattern.labels,
+    attention_given = found;
   return found;
 }
 
@@ -234,7 +236,8 @@ void StackConfig::check_training(SettingsChecker& check) const {
       check.refuse(key, "{} is {}, which is 1 in fp32; set {}: 0.25", key, p, key);
   if (!mixers.empty()) return check_training_of_mixers(check, mixers, *this, context);
   if (attention_given)
-    AttentionConfig(attention, attention_sink).check_training({check, "model.attention", "", form_of_all()});
+    AttentionConfig(attention, attention_sink, attention_labels)
+        .check_training({check, "model.attention", "", form_of_all()});
 }
 
 // The problem of the first mixer that has windows, or else why none has.
@@ -295,9 +298,20 @@ std::vector<std::string> StackConfig::toy_pattern() const {
   if (direction == kernels::Direction::both && attention.window > odd_window)
     out.push_back(model_override("attention.window", odd_window));
   if (any_part(attention, kernels::reads_summary)) out.push_back(model_override("attention.summary", 8));
+  constexpr std::int64_t short_block = 16;
+  if (any_part(attention, kernels::reads_block) && !any_part(attention, kernels::reads_random) &&
+      attention.block > short_block)
+    out.push_back(model_override("attention.block", short_block));
   if (attention.window > 64) out.push_back(model_override("attention.window", 9));
   if (any_part(attention, kernels::reads_shifts)) out.push_back(model_override("attention.shifts", "{0: 3, 1: 1}"));
   return out;
+}
+
+// A list of mixers is replaced as a whole, so it keeps its strides.
+std::vector<std::string> StackConfig::overrides_for_rows(std::int64_t row) const {
+  const std::int64_t mine = geometry.columns * geometry.channels;
+  if (!attention_given || mine == 0 || attention.stride == 0 || attention.stride % mine != 0) return {};
+  return {model_override("attention.stride", attention.stride / mine * row)};
 }
 
 }  // namespace longstride

@@ -43,8 +43,15 @@ class Reader {
   void fill(std::int64_t window) {
     const std::int64_t first = window * model_.context();
     const std::uint8_t* bytes = text_.windows.data() + first;
-    objective_.write(batch_, 0, {bytes, window > 0 ? bytes[-1] : std::uint8_t{0}, window == 0}, {0, window});
-    write_groups(batch_, 0, {text_.documents, text_.offset + first}, model_.context());
+    const std::int64_t offset = text_.offset + first;
+    objective_.write_row_of(batch_, 0,
+                            {.bytes = bytes,
+                             .before = window > 0 ? bytes[-1] : std::uint8_t{0},
+                             .starts = window == 0,
+                             .documents = {text_.documents, offset},
+                             .groups = {text_.groups, text_.groups_offset + offset},
+                             .offset = offset},
+                            {0, window});
   }
 
   const Model& model_;

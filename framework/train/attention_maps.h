@@ -17,8 +17,10 @@ std::int64_t windows_that_matter(const Model& model);
 struct ShownText {
   std::vector<std::uint8_t> windows;         // each as long as the model's context, one after another
   std::vector<std::int64_t> documents = {};  // where documents end, if the model reads them (write_groups)
-  std::int64_t offset = 0;                   // position in that text of the first window
-  std::uint64_t seed = 0;                    // the run's, and its steps: what layers draw by
+  std::vector<std::int64_t> groups = {};     // likewise its groups (Batch::sentences), from groups_offset on
+  std::int64_t groups_offset = 0;
+  std::int64_t offset = 0;  // position in that text of the first window
+  std::uint64_t seed = 0;   // the run's, and its steps: what layers draw by
   std::int64_t trained = 0;
 };
 

@@ -18,6 +18,7 @@
 #include "framework/train/attention_maps.h"
 #include "launch/commands/attention_picture.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/memory_facts.h"
 #include "launch/console/arguments.h"
 #include "launch/console/counter_line.h"
 #include "launch/console/device_option.h"
@@ -74,6 +75,9 @@ Input read_input(const AttentionOptions& o, const LoadedRun& run) {
       set->read(s, in.text.offset, std::ssize(in.text.windows), in.text.windows.data());
       const std::span<const std::int64_t> documents = set->documents(s);
       in.text.documents.assign(documents.begin(), documents.end());
+      const RowEnds groups = set->groups(s);
+      in.text.groups.assign(groups.boundaries.begin(), groups.boundaries.end());
+      in.text.groups_offset = groups.offset;
       return in;
     }
     left -= windows;
@@ -212,8 +216,7 @@ class MapDrawing {
   void write_index(std::int64_t step) const {
     nlohmann::ordered_json out = {{"step", step}};
     if (keys_.before() > 0) {
-      const KeyRows& k = keys_;
-      out["key_rows"] = {{"compressed", k.compressed}, {"memory", k.memory}, {"segment", k.segment}};
+      out["key_rows"] = as_json(keys_);
       out["windows_before"] = input_.before;
     }
     out["sheets"] = sheets_;
@@ -248,7 +251,8 @@ class MapDrawing {
   void describe_weights(const KeyRows& k, const std::vector<double>& weights, nlohmann::ordered_json& out) const {
     if (input_.before == 0) out["weight_of_start"] = weights[static_cast<std::size_t>(k.before())];
     if (k.compressed > 0) out["weight_of_compressed_memory"] = sum_of(weights, 0, k.compressed);
-    if (k.memory > 0) out["weight_of_memory"] = sum_of(weights, k.compressed, k.before());
+    if (k.memory > 0) out["weight_of_memory"] = sum_of(weights, k.compressed, k.compressed + k.memory);
+    if (k.added > 0) out["weight_of_added_rows"] = sum_of(weights, k.compressed + k.memory, k.before());
   }
 
   const MixesPositions& shown_;

@@ -147,9 +147,22 @@ Canvas remembered_strip(const AttentionView& view, const std::vector<double>& we
   return as_strip(parts, view.lines, query);
 }
 
+// Every position holds its own byte.
+Canvas added_strip(const AttentionView& view, const std::vector<double>& weights, std::int64_t query) {
+  const auto added = static_cast<std::size_t>(view.keys.added);
+  const double most = *std::max_element(weights.begin(), weights.end());
+  const auto light = [&](std::size_t row) { return most > 0 ? std::sqrt(weights[row] / most) : 0; };
+  std::vector<StripPart> parts = {StripPart(added), StripPart(view.bytes.size())};
+  for (std::size_t r = 0; r < added; ++r) parts[0][r] = {light(r), {0, black}, true};
+  for (std::size_t b = 0; b < view.bytes.size(); ++b)
+    parts[1][b] = {light(added + b), mark_of(view.kind, view.bytes[b]), true};
+  return as_strip(parts, view.lines, query);
+}
+
 }  // namespace
 
 Canvas attention_picture(const AttentionView& view, const std::vector<double>& weights, std::int64_t query) {
+  if (view.keys.added > 0) return added_strip(view, weights, query);
   if (view.keys.before() > 0) return remembered_strip(view, weights, query);
   return view.geometry.rows > 0 ? over_picture(view, weights, query) : segment_strip(view, weights, query);
 }

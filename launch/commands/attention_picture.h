@@ -22,7 +22,8 @@ struct AttentionView {
 
 // weights[j] of the key rows 0 .. keys.before() + query. Of a segment, row j holds byte j - 1, and byte `query` is
 // being generated. With a memory the picture is a strip in two or three parts, divided by lines: compressed rows, of
-// which no bytes are drawn, the remembered bytes, and the segment.
+// which no bytes are drawn, the remembered bytes, and the segment. Rows that the model adds are a part like compressed
+// ones, and row j of the segment behind them holds byte j.
 Canvas attention_picture(const AttentionView& view, const std::vector<double>& weights, std::int64_t query);
 
 // Positions per line so that those of a segment make at most 8 lines of whole strides, and with what is remembered, in

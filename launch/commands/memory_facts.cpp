@@ -66,6 +66,13 @@ std::optional<MemoryFacts> memory_facts(const Model& model, const StateTypes& ty
   return out;
 }
 
+nlohmann::ordered_json as_json(const KeyRows& rows) {
+  nlohmann::ordered_json out = {{"compressed", rows.compressed}, {"memory", rows.memory}};
+  if (rows.added > 0) out["added"] = rows.added;
+  out["segment"] = rows.segment;
+  return out;
+}
+
 nlohmann::ordered_json as_json(const MemoryFacts& facts) {
   const auto reach = [](const LookBack& r) {
     const bool ends = r.farthest < Reach::without_end;

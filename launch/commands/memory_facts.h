@@ -25,6 +25,7 @@ struct MemoryFacts {
 // Absent: the share of the causal pairs says what the model sees.
 std::optional<MemoryFacts> memory_facts(const Model& model, const StateTypes& types);
 nlohmann::ordered_json as_json(const MemoryFacts& facts);
+nlohmann::ordered_json as_json(const KeyRows& rows);
 // Names and values of lines.
 std::vector<std::pair<const char*, std::string>> as_lines(const MemoryFacts& facts);
 

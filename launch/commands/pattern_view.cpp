@@ -42,6 +42,7 @@ PatternView::PatternView(const KeyRows& keys, Mixer::PairWeight weight, std::int
   };
   add("compressed memory", 0, keys_.compressed, false);
   add("memory", keys_.compressed, keys_.memory, false);
+  add("added rows", keys_.compressed + keys_.memory, keys_.added, true);
   add("segment", keys_.before(), keys_.segment, true);
 }
 

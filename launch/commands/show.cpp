@@ -10,6 +10,7 @@
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/step/step_work.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/memory_facts.h"
 #include "launch/commands/pattern_view.h"
 #include "launch/console/arguments.h"
 #include "launch/console/json_output.h"
@@ -89,7 +90,7 @@ PatternView view_of(const ShowOptions& o, const Mixer& mixer, double span) {
   const bool picture = !o.output.empty(), text = !picture && !o.json;
   const KeyRows keys = mixer.key_rows();
   const std::int64_t segment = keys.segment, stride = mixer.stride(),
-                     parts = (keys.compressed > 0) + (keys.memory > 0) + 1,
+                     parts = (keys.compressed > 0) + (keys.memory > 0) + (keys.added > 0) + 1,
                      most = (text ? widest_text : widest_picture) / parts;
   if (o.positions > most)
     throw user_error("--positions is {}, but at most {} can be shown{}", o.positions, most,
@@ -146,8 +147,7 @@ nlohmann::ordered_json to_json(const ShowOptions& o, const std::string& name, co
   nlohmann::ordered_json out = {
       {"recipe", name}, {"layer", o.layer}, {"head", o.head}, {"context", rows.segment}, {"positions", view.queries()},
       {"keys", keys}};
-  if (rows.before() > 0)
-    out["key_rows"] = {{"compressed", rows.compressed}, {"memory", rows.memory}, {"segment", rows.segment}};
+  if (rows.before() > 0) out["key_rows"] = as_json(rows);
   if (!span.of.empty()) out["span"] = {{"of", span.of}, {"positions", span.positions}, {"ramp", span.ramp}};
   return out;
 }

@@ -97,8 +97,9 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   const auto dataset = open_run_data(run, request.data, request.split);
   check_same_on_ranks(facts_of(*dataset), *session.comm);
   EvaluationConfig config = config_of(run, changed != nullptr ? *changed : *run.model, request);
-  check_answered(*dataset->split(request.split, data), *run.recipe.objective,
-                 fmt::format("{}: '{}'", dataset->path(), request.split));
+  const std::string where = fmt::format("{}: '{}'", dataset->path(), request.split);
+  check_answered(*dataset->split(request.split, data), *run.recipe.objective, where);
+  check_grouped(*dataset->split(request.split, data), run.recipe.model->reader_of_groups(), where);
   const Sequences sequences =
       choose(dataset->split(request.split, data), changed != nullptr ? *changed : *run.model, config);
   const std::vector<EvaluationWindow> windows = evaluation_windows(*sequences, config);

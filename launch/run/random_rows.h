@@ -9,15 +9,19 @@
 
 namespace longstride {
 
-// Random bytes in every row, all of which continue a stream.
+// Random bytes in every row, all of which continue a stream, in groups as long as sentences.
 inline std::vector<std::uint8_t> random_rows(const BatchLayout& layout, const Objective& objective) {
   std::mt19937 generator(1);
   std::vector<std::uint8_t> block(layout.bytes());
   const Batch batch = layout.at(block.data());
   std::vector<std::uint8_t> row(static_cast<std::size_t>(batch.tokens.size(1)));
+  std::vector<std::int64_t> ends = {0};
+  while (ends.back() < std::ssize(row)) ends.push_back(ends.back() + 100);
   for (std::int64_t r = 0; r < batch.rows(); ++r) {
     for (std::uint8_t& byte : row) byte = static_cast<std::uint8_t>(generator() >> 24);
-    objective.write(batch, r, {row.data(), 0, false}, {1, r});
+    const RowBytes of{.bytes = row.data(), .starts = false, .groups = {ends, 0}};
+    objective.write(batch, r, of, {1, r});
+    Objective::write_sentences(batch, r, of, objective.leading());
   }
   return block;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/{cases,memory,training,initial}.safetensors: losses and gradients, those of segments of streams,
+"""Writes tests/golden/{cases,global,memory,training,initial}.safetensors: losses and gradients, those of segments of streams,
 training, and initial values of small models by the reference, in float64.
 
     python3 tests/golden/generate.py            write what is missing or differs
@@ -24,6 +24,7 @@ import vectors
 from adam import train
 from cases import CASES, ENCODERS, INITIAL, TRAINING, TRAINING_ENCODERS
 from encoder import EncoderReference
+from global_rows import GLOBAL, GlobalReference
 from memory import MemoryReference
 from memory_cases import MEMORY, check_paper_counts
 from reference import Reference
@@ -66,6 +67,8 @@ def tokens_of(case, config):
 
 def reference(config):
     model = config["model"]
+    if "group_ends" in config:
+        return GlobalReference(config)
     if model["kind"] == "encoder":
         return EncoderReference(model, config["data"], config["objective"])
     kind = MemoryReference if "distance" in model else ScanReference if "mixers" in model else Reference
@@ -219,7 +222,7 @@ def main():
     philox.check_known_answers()
     here = pathlib.Path(__file__).parent
     check_paper_counts(MemoryReference)
-    files = {"cases": (golden, {**CASES, **SCANS, **ENCODERS}), "memory": (golden_memory, MEMORY), "training": (golden_training, {**TRAINING, **TRAINING_ENCODERS}),
+    files = {"cases": (golden, {**CASES, **SCANS, **ENCODERS}), "global": (golden, GLOBAL), "memory": (golden_memory, MEMORY), "training": (golden_training, {**TRAINING, **TRAINING_ENCODERS}),
              "initial": (golden_initial, INITIAL)}
     failed = 0
     for file, (make, cases) in files.items():

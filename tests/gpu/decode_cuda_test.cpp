@@ -256,6 +256,25 @@ TEST(GenerateCuda, Fp32DrawsTheSameBytesAsTheCpu) {
   }
 }
 
+// Past the context, where the window slides: in one kernel and by a graph; and what is shown of it on the way.
+TEST(GenerateCuda, SlidingWindowsDrawTheSameBytesAsTheCpuAndShowThem) {
+  LONGSTRIDE_NEEDS_GPU();
+  const DecoderConfig config = base_config();
+  std::vector<float> weights = random_weights(config);
+  SampleConfig s;
+  s.length = 2 * config.context + 11;
+  s.prompts = {toy_tokens(7)};
+  const Samples cpu = sampled(config, weights, s, Precision::fp32, Device::cpu);
+  for (bool one_kernel : {false, true}) {
+    std::string shown;
+    s.one_kernel = one_kernel;
+    s.shown = [&](std::string_view text) { shown += text; };
+    const Samples gpu = sampled(config, weights, s, Precision::fp32, Device::cuda);
+    EXPECT_EQ(gpu.bytes, cpu.bytes) << one_kernel;
+    EXPECT_EQ(shown, std::string(cpu.bytes[0].begin(), cpu.bytes[0].end())) << one_kernel;
+  }
+}
+
 // The losses of the forward pass of training, on the GPU.
 std::vector<float> losses_of(const DecoderConfig& config, std::vector<float>& weights,
                              const std::vector<std::uint8_t>& tokens, Precision precision) {

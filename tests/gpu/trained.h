@@ -49,7 +49,7 @@ inline std::vector<std::uint8_t> rows_of(const TrainConfig& c, std::int64_t step
 
 // A model and its step, on a given device.
 struct Trained {
-  Trained(const TrainConfig& settings, Device device, const DecoderConfig& config = small_config())
+  Trained(const TrainConfig& settings, Device device, const ModelConfig& config = small_config())
       : train(settings),
         made(config.make_model()),
         model(*made),

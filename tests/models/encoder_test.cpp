@@ -85,7 +85,10 @@ TEST(Encoder, ReadsWhatItsPatternShows) {
     const Mixer& mixer = required<MixesPositions>(toy.model(), "mixer").mixer(0);
     const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
     const Scored before = scored(toy, bytes);
-    double pairs = 0;
+    const std::int64_t before_rows = mixer.key_rows().before();
+    const std::int64_t added = config.global.added, seen_by_added = config.global.own_group ? 1 : added;
+    double pairs =
+        static_cast<double>(config.heads * (added * (added + config.context) + seen_by_added * config.context));
     for (std::int64_t j = 0; j < config.context; ++j) {
       const bool read = j % 16 < 2;  // the model is run once for every one of these
       const Scored after =
@@ -93,7 +96,7 @@ TEST(Encoder, ReadsWhatItsPatternShows) {
       for (std::int64_t i = 0; i < config.context; ++i) {
         bool seen = i == j;
         for (std::int64_t head = 0; head < config.heads; ++head) {
-          const bool by_head = mixer.pair_weight(head, 0)(i, j) > 0;
+          const bool by_head = mixer.pair_weight(head, 0)(i, before_rows + j) > 0;
           pairs += by_head;
           seen |= by_head;
         }
@@ -125,7 +128,7 @@ TEST(Encoder, ProjectionsOfGlobalRowsBeginAsTheOthers) {
 TEST(Encoder, OtherDocumentsOfARowChangeNoBit) {
   for (const auto& [name, toy_of] : encoder_toys()) {
     EncoderConfig config = toy_of;
-    if (config.objective->kind() != std::string("masked")) continue;
+    if (config.objective->kind() != std::string("masked") || config.global.added > 0) continue;
     config.documents = {true, true, false};
     ToyModel<double> toy(config);
     toy.randomise();
@@ -140,6 +143,97 @@ TEST(Encoder, OtherDocumentsOfARowChangeNoBit) {
     for (std::int64_t i = 5 * ids::all; i < 16 * ids::all; ++i)
       ASSERT_EQ(before.scores[static_cast<std::size_t>(i)], after.scores[static_cast<std::size_t>(i)]) << name;
     EXPECT_NE(before.scores.front(), after.scores.front()) << name;
+  }
+}
+
+// Added rows see the row's own positions alone.
+TEST(Encoder, PaddingAndTheOrderOfRowsChangeNoBit) {
+  for (const auto& [name, toy_of] : encoder_toys()) {
+    EncoderConfig config = toy_of;
+    if (config.objective->kind() != std::string("masked") || config.global.added == 0) continue;
+    config.documents = {true, false, true};
+    ToyModel<double> toy(config);
+    toy.randomise();
+    constexpr std::int64_t length = 13;
+    toy.set_length(length);
+    const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+    const Scored before = scored(toy, bytes), after = scored(toy, bytes, [&](const Batch&rows) {
+                                                for (std::int64_t i = length; i < config.context; ++i)
+                                                  rows.tokens.as<std::uint16_t>()[i] = static_cast<std::uint16_t>(i);
+                                              });
+    for (std::int64_t i = 0; i < length * ids::all; ++i)
+      ASSERT_EQ(before.scores[static_cast<std::size_t>(i)], after.scores[static_cast<std::size_t>(i)]) << name;
+    EXPECT_NE(before.scores.back(), after.scores.back()) << name;
+    const std::vector<std::uint8_t> both = toy_tokens(2 * config.context);
+    const std::vector<double> losses = toy.losses(both, 2);
+    toy.context().first_row = 1;  // the second row's masks
+    const std::vector<double> second = toy.losses({both.begin() + config.context, both.end()}, 1);
+    toy.context().first_row = 0;
+    EXPECT_EQ(second, std::vector<double>(losses.begin() + config.context, losses.end())) << name;
+  }
+}
+
+// The contrast of hidden groups adds its own loss and gradients, a mean over sequences, whatever the micro-batches.
+TEST(Encoder, ContrastAddsItsGradients) {
+  EncoderConfig config = encoder_toy({.unit = MaskedUnit::group, .share = 0.4});
+  config.attention.parts = {kernels::PartKind::local};
+  config.attention.window = 5;
+  config.attention_labels = 2;
+  config.global = {.added = 4, .of_groups = true};
+  config.contrast = 0.3;
+  ToyModel<double> toy(config);
+  toy.randomise();
+  ASSERT_EQ(toy.model().auxiliary_losses(), std::vector<std::string>{"contrast"});
+  std::vector<double> sums(1);
+  toy.context().auxiliary = {Tensor(sums.data(), Dtype::f64, {1}), 1.0, true};
+  const std::vector<std::uint8_t> tokens = toy_tokens(2 * config.context);
+  const auto total = [&] {  // run() plans first, which adds nothing
+    sums[0] = 0;
+    const double loss = toy.loss_and_gradients(tokens, 2);
+    return loss + sums[0];
+  };
+  total();
+  const std::vector<double> gradients = toy.gradients();
+  EXPECT_GT(sums[0], 0.01);
+  for (const Parameter& p : toy.model().parameters().all()) {
+    if (p.name == "embedding.token.weight") continue;  // constant in the contrast
+    const std::int64_t i = p.shape.count() / 3;
+    double& x = toy.values()[static_cast<std::size_t>(p.offset + i)];
+    const double h = 1e-5, before = x;
+    x = before + h;
+    const double above = total();
+    x = before - h;
+    const double difference = (above - total()) / (2 * h);
+    x = before;
+    EXPECT_NEAR(gradients[static_cast<std::size_t>(p.offset + i)], difference, 1e-6 * (1 + std::abs(difference)))
+        << p.name;
+  }
+  ToyModel<double> parts(config);
+  parts.randomise();
+  std::vector<double> of_parts(1);
+  parts.context().auxiliary = {Tensor(of_parts.data(), Dtype::f64, {1}), 0.5, true};
+  for (std::int64_t r = 0; r < 2; ++r) {
+    parts.context().first_row = r;
+    const auto first = tokens.begin() + r * config.context;
+    parts.loss_and_gradients({first, first + config.context}, 1);
+  }
+  total();
+  EXPECT_NEAR(of_parts[0], sums[0], 1e-12);
+  for (std::size_t i = 0; i < gradients.size(); ++i) ASSERT_NEAR(parts.gradients()[i], gradients[i], 1e-10) << i;
+}
+
+// Each position reads the added row of its group by another vector than the others' rows.
+TEST(Encoder, GroupsDecideOverLabelsAndOverWhatAddedRowsSee) {
+  for (auto [name, config] : encoder_toys()) {
+    if (!config.global.of_groups) continue;
+    config.objective = std::make_shared<Masked>(MaskedSettings{});  // whose masks no group changes
+    ToyModel<double> toy(config);
+    toy.randomise();
+    const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+    const Scored before = scored(toy, bytes);
+    toy.set_groups({0, 3, 5, 11, 18, config.context});
+    const Scored after = scored(toy, bytes);
+    EXPECT_NE(before.scores, after.scores) << name;
   }
 }
 
@@ -256,9 +350,9 @@ TEST(Encoder, ATypeChangesEveryScore) {
   const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
   const Scored before = scored(toy, bytes), after = scored(toy, bytes, [](const Batch&rows) {
                                               auto* types = rows.types.as<std::uint8_t>();
-                                              EXPECT_EQ(types[2], 0);
-                                              EXPECT_EQ(types[3], 1);
-                                              types[3] = 0;
+                                              EXPECT_EQ(types[3], 0);
+                                              EXPECT_EQ(types[4], 1);
+                                              types[4] = 0;
                                             });
   for (std::int64_t i = 0; i < config.context; ++i)
     EXPECT_NE(before.scores[static_cast<std::size_t>(i * ids::all)],

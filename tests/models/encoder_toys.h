@@ -42,6 +42,29 @@ inline EncoderConfig bigbird_toy() {
   return c;
 }
 
+// Encoders with added rows, of groups and of none.
+inline std::vector<NamedConfig<EncoderConfig>> encoder_toys_with_rows() {
+  using kernels::PartKind;
+  EncoderConfig etc = encoder_toy({.unit = MaskedUnit::group, .share = 0.4});
+  etc.attention.parts = {PartKind::local};
+  etc.attention.window = 5;
+  etc.attention_labels = 2;
+  etc.global = {.added = 4, .of_groups = true};
+  EncoderConfig structured = etc;
+  structured.norm = NormOrder::pre;
+  structured.attention_sink = true;
+  structured.global = {.own = true, .added = 3, .of_groups = true, .own_group = true};
+  EncoderConfig added = encoder_toy();
+  added.rotary_base = 100;
+  added.attention.parts = {PartKind::block_window};
+  added.attention.block = 4;
+  added.global = {.added = 3};
+  EncoderConfig padded = etc;
+  padded.documents = {true, false, true};
+  padded.global.own_group = true;
+  return {{"etc", etc}, {"structured", structured}, {"added", added}, {"padded", padded}};
+}
+
 inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   using kernels::PartKind;
   const EncoderConfig bert = encoder_toy();
@@ -98,10 +121,13 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   shifted.attention.shifts = {1, 0, 1};
   shifted.attention.window = 5;
   shifted.attention.dilation = {1, 4};
-  return {{"bert", bert},           {"modern", modern},        {"merged", merged},         {"scan", scan},
-          {"classes", classes},     {"class_of_mean", mean},   {"labels", labels},         {"spans", spans},
-          {"sentences", sentences}, {"typed", typed},          {"longformer", longformer}, {"shared", shared},
-          {"shifted", shifted},     {"bigbird", bigbird_toy()}};
+  std::vector<NamedConfig<EncoderConfig>> all = {
+      {"bert", bert},           {"modern", modern},        {"merged", merged},         {"scan", scan},
+      {"classes", classes},     {"class_of_mean", mean},   {"labels", labels},         {"spans", spans},
+      {"sentences", sentences}, {"typed", typed},          {"longformer", longformer}, {"shared", shared},
+      {"shifted", shifted},     {"bigbird", bigbird_toy()}};
+  for (const auto& with_rows : encoder_toys_with_rows()) all.push_back(with_rows);
+  return all;
 }
 
 template <>

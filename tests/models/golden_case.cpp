@@ -67,10 +67,14 @@ kernels::PatternConfig pattern_of(const json& attention) {
                                              {"local", PartKind::local},
                                              {"column", PartKind::column},
                                              {"fixed_block", PartKind::fixed_block},
-                                             {"fixed_summary", PartKind::fixed_summary}},
+                                             {"fixed_summary", PartKind::fixed_summary},
+                                             {"block_window", PartKind::block_window},
+                                             {"random_blocks", PartKind::random_blocks}},
                                             part));
   pattern.stride = attention.at("stride");
   pattern.window = attention.value("window", 0);
+  pattern.block = attention.value("block", 0);
+  pattern.random = attention.value("random", 0);
   if (attention.contains("summary")) pattern.summary = list_of(attention, "summary");
   pattern.distinct_heads = attention.value("distinct_heads", false);
   pattern.summary_inclusive = attention.value("summary_inclusive", false);
@@ -203,6 +207,18 @@ void fill(StackConfig& config, const json& model, const json& data) {
   config.attention_given = model.contains("attention");
   if (config.attention_given) config.attention = pattern_of(model.at("attention"));
   config.attention.direction = config.direction;
+  if (config.attention_given) {
+    config.attention_labels = model.at("attention").value("labels", 0);
+    config.attention_sink = model.at("attention").value("sink", "none") == "learned";
+  }
+  if (model.contains("global")) {
+    const json& global = model.at("global");
+    config.global = {.first = global.value("first", 0),
+                     .own = global.value("projections", "shared") == "own",
+                     .added = global.value("added", 0),
+                     .of_groups = global.value("of", "row") == "groups",
+                     .own_group = global.value("sees", "all") == "own_group"};
+  }
   if (model.contains("mixers")) config.mixers = mixers_of(model.at("mixers"));
 }
 
@@ -227,6 +243,7 @@ std::shared_ptr<const StackConfig> config_of(const json& settings) {
     auto config = std::make_shared<EncoderConfig>();
     fill(*config, model, data);
     config->embedding_norm = model.value("embedding_norm", false);
+    if (settings.contains("lengths")) config->documents = {true, false, true};
     config->objective = std::make_shared<Masked>(masked_of(settings.at("objective")));
     return config;
   }
@@ -292,6 +309,13 @@ struct Source {
     made.batch = settings.at("batch");
     made.positions = settings.at("positions");
     made.config = config_of(settings);
+    for (const json& ends : settings.value("group_ends", json::array())) {
+      std::vector<std::int64_t> all = ends;
+      all.insert(all.begin(), 0);
+      all.push_back(made.positions);
+      made.group_ends.push_back(std::move(all));
+    }
+    made.lengths = settings.value("lengths", std::vector<std::int64_t>{});
     made.parameters = parameters(kind);
     return made;
   }
@@ -394,8 +418,8 @@ std::vector<std::string> names_in(const std::string& file) {
   return names;
 }
 
-GoldenCase load_case(const std::string& name) {
-  const Source source("cases", name);
+GoldenCase load_case(const std::string& name, const std::string& file) {
+  const Source source(file, name);
   GoldenCase made = source.start();
   made.loss = source.numbers("loss").at(0);
   made.losses = source.numbers("losses");

@@ -1,7 +1,7 @@
 // The golden vectors of tests/golden: small models, and the results of an independent implementation: losses and
-// gradients (cases.safetensors), those of segments of streams (memory.safetensors), twenty steps of training
-// (training.safetensors), and initial values (initial.safetensors). Parameters and tokens are not in the files; both
-// sides derive them from a hash (tests/golden/hashed.py).
+// gradients (cases.safetensors, and with global rows and labels global.safetensors), those of segments of streams
+// (memory.safetensors), twenty steps of training (training.safetensors), and initial values (initial.safetensors).
+// Parameters and tokens are not in the files; both sides derive them from a hash (tests/golden/hashed.py).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -30,6 +30,8 @@ struct GoldenParameter {
 struct GoldenCase {
   std::string name;
   std::int64_t batch = 0, positions = 0;
+  std::vector<std::vector<std::int64_t>> group_ends;  // each row's, from 0 to the end; empty: there are no groups
+  std::vector<std::int64_t> lengths;                  // each row's, behind which it is padding; empty: it has none
   std::shared_ptr<const StackConfig> config;
   double loss = 0;                          // mean, nats
   std::vector<double> losses;               // (batch, positions)
@@ -81,7 +83,7 @@ std::vector<double> units(const std::string& name, std::int64_t count);
 
 // Names of the cases in tests/golden/<file>.safetensors.
 std::vector<std::string> names_in(const std::string& file);
-GoldenCase load_case(const std::string& name);
+GoldenCase load_case(const std::string& name, const std::string& file = "cases");
 GoldenStreams load_streams(const std::string& name);
 GoldenTraining load_training(const std::string& name);
 GoldenInitial load_initial(const std::string& name);

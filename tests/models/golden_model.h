@@ -86,8 +86,12 @@ class GoldenModel {
     const Batch batch = layout.at(block.data());
     const std::int64_t first = (ctx.step != nullptr ? *ctx.step * golden_.batch : 0) + ctx.first_row;
     const Objective& objective = golden_.config->objective ? *golden_.config->objective : default_objective();
-    for (std::int64_t r = 0; r < rows; ++r)
-      objective.write(batch, r, {tokens.data() + r * golden_.positions}, {ctx.seed, first + r});
+    for (std::int64_t r = 0; r < rows; ++r) {
+      RowBytes of{tokens.data() + r * golden_.positions};
+      if (!golden_.lengths.empty()) of.length = golden_.lengths.at(static_cast<std::size_t>(r));
+      if (!golden_.group_ends.empty()) of.groups = {golden_.group_ends.at(static_cast<std::size_t>(r)), 0};
+      objective.write_row_of(batch, r, of, {ctx.seed, first + r});
+    }
     std::vector<T> out(tokens.size());
     ctx.compute = ctx.exact = dtype;
     with_arena(ctx, [&](Context& c) {

@@ -19,8 +19,8 @@ void expect_losses(const GoldenCase& golden, const std::vector<T>& losses, doubl
 }
 
 template <class T>
-void expect_golden(const std::string& name, double tolerance) {
-  const GoldenCase golden = load_case(name);
+void expect_golden(const std::string& name, double tolerance, const std::string& file = "cases") {
+  const GoldenCase golden = load_case(name, file);
   GoldenModel<T> model(golden);
   const double each = 1.0 / static_cast<double>(golden.batch * golden.positions);
   const auto expect_gradients = [&](double scale) {
@@ -42,6 +42,19 @@ TEST_P(GoldenTest, LossesAndGradientsEqualTheReferenceInFloat32) { expect_golden
 TEST_P(GoldenTest, LossesAndGradientsEqualTheReferenceInFloat64) { expect_golden<double>(GetParam(), 1e-11); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest, testing::ValuesIn(names_in("cases")),
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
+class GoldenGlobalTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenGlobalTest, LossesAndGradientsEqualTheReferenceInFloat32) {
+  expect_golden<float>(GetParam(), 1e-5, "global");
+}
+
+TEST_P(GoldenGlobalTest, LossesAndGradientsEqualTheReferenceInFloat64) {
+  expect_golden<double>(GetParam(), 1e-11, "global");
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenGlobalTest, testing::ValuesIn(names_in("global")),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
 }  // namespace

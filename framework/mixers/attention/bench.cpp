@@ -1,59 +1,49 @@
-// The kernels of attention with a pattern by themselves.
+// The kernels of attention with a pattern by themselves, with those of global rows that are added, all of one group.
 #include <fmt/format.h>
 
 #include "framework/mixers/attention/mixer.h"
-#include "framework/ops/run.h"
-#include "kernels/attention/attention.h"
 
 namespace longstride {
 
 // Tensors as the model has them: q, k and v are slices of one, and so are their gradients.
 std::vector<MixerBench> AttentionMixer::bench(Context& ctx, Scratch& scratch, std::int64_t batch,
                                               std::int64_t positions) const {
-  const std::int64_t heads = config_.heads, size = config_.value_size;
-  const Tensor qkv = scratch.tensor({batch, positions, heads * (2 * config_.key_size + size)}, ctx.compute),
-               dqkv = scratch.like(qkv), o = scratch.tensor({batch, positions, heads * size}, ctx.compute),
-               dout = scratch.like(o), lse = scratch.tensor({batch, heads, positions}, Dtype::f32);
-  const QkvHeads in = heads_of(qkv, heads), grad = heads_of(dqkv, heads);
-  const std::shared_ptr<const kernels::AttentionPlan> plan = plans_->plan(layer_, positions);
-  const kernels::AttentionArgs forward{.plan = plan.get(),
-                                       .q = in.q,
-                                       .k = in.k,
-                                       .v = in.v,
-                                       .o = o.split_last(heads, size),
-                                       .lse = lse,
-                                       .scale = scale()};
-  const kernels::AttentionBackwardArgs backward{.plan = plan.get(),
-                                                .q = in.q,
-                                                .k = in.k,
-                                                .v = in.v,
-                                                .o = o.split_last(heads, size),
-                                                .lse = lse,
-                                                .dout = dout.split_last(heads, size),
-                                                .dq = grad.q,
-                                                .dk = grad.k,
-                                                .dv = grad.v,
-                                                .scale = scale()};
+  const std::int64_t heads = config_.heads, size = config_.value_size, added = config_.global.added,
+                     rows = added + positions;
+  const Tensor qkv = scratch.tensor({batch, rows, heads * (2 * config_.key_size + size)}, ctx.compute),
+               dqkv = scratch.like(qkv), dout = scratch.tensor({batch, rows, heads * size}, ctx.compute);
+  Attended attended = {scratch.like(dout), scratch.tensor({batch, heads, positions}, Dtype::f32), {}};
+  if (added > 0) attended.global_lse = scratch.tensor({batch, heads, added}, Dtype::f32);
+  const QkvHeads in = heads_of(qkv, heads);
+  const auto of_added = [added](const QkvHeads& x) { return QkvHeads{x.q.slice(1, 0, added), x.k, x.v}; };
   const PairCost one = cost(positions);
-  const auto rows = static_cast<double>(batch * positions * heads), bytes = static_cast<double>(bytes_of(ctx.compute)),
+  const auto count = static_cast<double>(batch * rows * heads), bytes = static_cast<double>(bytes_of(ctx.compute)),
              elements = static_cast<double>(config_.key_size + size), sequences = static_cast<double>(batch);
   MixerBench out;
   out.name = fmt::format("{} ({}, {}, {}, {}/{})", bench_name(), batch, heads, positions, config_.key_size, size);
   out.inputs = {qkv, dout};
-  out.forward = [this, plan, forward](Context& run) {
-    Scratch inner(run);
-    kernels::AttentionArgs args = forward;
-    args.lists = lists_of(run, args.q.size(1), inner);
-    ops::run(run, args);
+  Terms terms;  // those of labels
+  for (const auto& [own, term] : {std::pair{labels_, &terms.labels}, {global_labels_, &terms.global_labels}}) {
+    if (own == nullptr) continue;
+    *term = {scratch.tensor(own->shape, ctx.compute), scratch.tensor(own->shape, ctx.exact)};
+    out.inputs.push_back(term->value);
+    out.zeros.push_back(term->gradient);
+  }
+  out.forward = [=, this](Context& run) {
+    attend_to(run, in, attended, terms);
+    if (added > 0)
+      attend_in_pieces(run, Side::rows, of_added(in), terms, attended.o.slice(1, 0, added), attended.global_lse);
   };
-  out.backward = [this, plan, backward](Context& run) {
-    Scratch inner(run);
-    kernels::AttentionBackwardArgs args = backward;
-    args.lists = lists_of(run, args.q.size(1), inner, true);
-    ops::run(run, args);
+  out.backward = [=, this](Context& run) {
+    backward_positions(run, in, attended, dout, terms, dqkv);
+    const QkvHeads grad = heads_of(dqkv, heads);
+    const Tensor dq = dqkv.slice(-1, 0, heads * config_.key_size).slice(1, 0, added);
+    if (added > 0)
+      backward_in_pieces(run, Side::rows, of_added(in), terms, attended.o.slice(1, 0, added), attended.global_lse,
+                         {dout.slice(1, 0, added), dq, grad.k, grad.v});
   };
-  out.forward_work = {rows * (2 * elements * bytes + 4), sequences * one.forward_flops};
-  out.backward_work = {rows * (4 * elements * bytes + 4), sequences * one.backward_flops};
+  out.forward_work = {count * (2 * elements * bytes + 4), sequences * one.forward_flops};
+  out.backward_work = {count * (4 * elements * bytes + 4), sequences * one.backward_flops};
   return {std::move(out)};
 }
 

@@ -9,11 +9,12 @@ namespace longstride {
 
 struct AttentionConfig final : MixerConfig {
   kernels::PatternConfig pattern;
-  bool sink = false;  // every head has a learned one
+  bool sink = false;        // every head has a learned one
+  std::int64_t labels = 0;  // vectors of distances, clipped there, are added to keys; 0: none
 
   AttentionConfig() = default;
-  explicit AttentionConfig(kernels::PatternConfig c, bool learned_sink = false)
-      : pattern(std::move(c)), sink(learned_sink) {}
+  explicit AttentionConfig(kernels::PatternConfig c, bool learned_sink = false, std::int64_t clip = 0)
+      : pattern(std::move(c)), sink(learned_sink), labels(clip) {}
   const char* kind() const override { return "attention"; }
   std::unique_ptr<MixerConfig> clone() const override { return std::make_unique<AttentionConfig>(*this); }
   bool has_global_rows() const override { return true; }

@@ -45,10 +45,11 @@ std::string sentence(const kernels::FastPath& path) {
   }
 }
 
-// softmax(q_i k_j / sqrt(d)) of the first `rows` keys, over those that the pattern allows and the sink (-infinity:
-// none); 0 elsewhere.
+// softmax(q_i (k_j + A_j) / sqrt(d)) of the first `rows` keys, over those that the pattern allows and the sink
+// (-infinity: none); 0 elsewhere. label: A_j, or null.
 std::vector<double> probabilities_of(const Tensor& queries, const Tensor& keys, std::int64_t query, std::int64_t head,
-                                     std::int64_t rows, const Mixer::PairWeight& weight, double sink) {
+                                     std::int64_t rows, const Mixer::PairWeight& weight,
+                                     const std::function<const float*(std::int64_t)>& label, double sink) {
   const std::int64_t size = queries.size(3);
   const float* q = queries.as<float>() + query * queries.stride(1) + head * queries.stride(2);
   std::vector<double> out(static_cast<std::size_t>(rows), -HUGE_VAL);
@@ -57,7 +58,9 @@ std::vector<double> probabilities_of(const Tensor& queries, const Tensor& keys, 
     if (weight(query, j) == 0) continue;
     const float* k = keys.as<float>() + j * keys.stride(1) + head * keys.stride(2);
     double score = 0;
-    for (std::int64_t c = 0; c < size; ++c) score += static_cast<double>(q[c]) * static_cast<double>(k[c]);
+    const float* a = label(j);
+    for (std::int64_t c = 0; c < size; ++c)
+      score += static_cast<double>(q[c]) * (static_cast<double>(k[c]) + (a != nullptr ? static_cast<double>(a[c]) : 0));
     most = std::max(most, out[static_cast<std::size_t>(j)] = score / std::sqrt(static_cast<double>(size)));
   }
   double sum = std::isinf(sink) ? 0 : std::exp(sink - most);
@@ -106,13 +109,19 @@ std::string AttentionMixer::kind(std::int64_t head) const {
 PairCost AttentionMixer::cost(std::int64_t positions) const {
   PairCost cost;
   const auto plan = plans_->plan(layer_, positions);
+  const std::int64_t added = config_.global.added,
+                     seen_by_added = config_.global.own_group ? positions : added * positions;
   for (std::int64_t head = 0; head < config_.heads; ++head) {
     cost.pairs +=
         static_cast<double>(kernels::allowed_pairs(plans_->pattern(), layer_, config_.heads, head, positions));
+    if (added > 0) {
+      cost.pairs += static_cast<double>(positions * added + added * added + seen_by_added);
+      continue;
+    }
     for (std::int64_t row = 0; row < global_rows(positions); ++row)
       cost.pairs += static_cast<double>(positions - keys_of_row(*plan, head, static_cast<std::int32_t>(row)));
   }
-  const auto n = static_cast<double>(positions), key = static_cast<double>(config_.key_size),
+  const auto n = static_cast<double>(added + positions), key = static_cast<double>(config_.key_size),
              value = static_cast<double>(config_.value_size);
   cost.dense_pairs = static_cast<double>(config_.heads) * (key_rows().ahead ? n * n : n * (n + 1) / 2);
   cost.forward_flops = 2.0 * cost.pairs * (key + value);
@@ -122,18 +131,38 @@ PairCost AttentionMixer::cost(std::int64_t positions) const {
 }
 
 Mixer::PairWeight AttentionMixer::pair_weight(std::int64_t head, double /*span*/) const {
+  const std::int64_t added = config_.global.added, first = config_.global.first;
   if (kernels::has_lists(plans_->pattern(), layer_, config_.heads)) {
     const std::int64_t block = plans_->pattern().block;
-    return [block,
+    return [block, added,
             lists = kernels::key_blocks(plans_->pattern(), layer_, head, kernels::blocks_in(config_.segment, block))](
                std::int64_t query, std::int64_t key) {
+      if (key < added) return 1.0;
       const auto& list = lists[static_cast<std::size_t>(query / block)];
-      return std::binary_search(list.begin(), list.end(), key / block) ? 1.0 : 0.0;
+      return std::binary_search(list.begin(), list.end(), (key - added) / block) ? 1.0 : 0.0;
     };
   }
-  return [this, head](std::int64_t query, std::int64_t key) {
-    if (query < config_.global.first) return 1.0;
-    return kernels::allowed(plans_->pattern(), layer_, config_.heads, head, config_.segment, query, key) ? 1.0 : 0.0;
+  return [this, head, added, first](std::int64_t query, std::int64_t key) {
+    if (query < first || key < added) return 1.0;
+    const bool allowed =
+        kernels::allowed(plans_->pattern(), layer_, config_.heads, head, config_.segment, query, key - added);
+    return allowed ? 1.0 : 0.0;
+  };
+}
+
+// The vectors of labels between a query position and key rows; null without labels. On the CPU.
+std::function<const float*(std::int64_t)> AttentionMixer::label_vectors(const Context& ctx, std::int64_t query,
+                                                                        std::int64_t head) const {
+  if (labels_ == nullptr) return [](std::int64_t) -> const float* { return nullptr; };
+  const auto* const of_positions = ctx.global.group_of_position.as<const std::int32_t>();
+  const std::int64_t added = config_.global.added, clip = config_.labels, size = config_.key_size,
+                     group = of_positions != nullptr ? of_positions[query] : -1;
+  const float* const table = labels_->value.as<const float>() + head * size;
+  return [=, stride = config_.heads * size](std::int64_t key) {
+    const bool other = of_positions != nullptr && group != key;
+    const std::int64_t label =
+        key < added ? 2 * clip + 1 + (other ? 1 : 0) : std::clamp(key - added - query, -clip, clip) + clip;
+    return table + label * stride;
   };
 }
 
@@ -141,24 +170,29 @@ void AttentionMixer::show_probabilities(Context& ctx, const Tensor& normed, cons
                                         const SeeProbabilities& see) const {
   LONGSTRIDE_CHECK(ctx.compute == Dtype::f32, "probabilities are shown of fp32");
   Scratch scratch(ctx);
+  const std::int64_t added = config_.global.added;
   const QkvHeads seen = project(ctx, normed, 0, scratch);
   const QkvHeads of_global = project_global(ctx, normed, seen, scratch, nullptr).heads;
   if (ctx.planning()) return;
   const auto* begin = ctx.documents.begin.as<const std::int32_t>();
   const auto* end = ctx.documents.end.as<const std::int32_t>();
+  const auto* first_row = ctx.global.rows_by_positions.begin.as<const std::int32_t>();
   const bool both = plans_->pattern().direction == kernels::Direction::both;
   for (std::size_t n = 0; n < queries.size(); ++n) {
     std::vector<std::vector<double>> heads;
-    const std::int64_t first = begin != nullptr ? begin[queries[n]] : 0,
-                       beyond = end != nullptr ? std::int64_t{end[queries[n]]} : normed.size(1),
-                       rows = both ? normed.size(1) : queries[n] + 1;
+    const std::int64_t query = queries[n], first = begin != nullptr ? begin[query] : 0,
+                       beyond = end != nullptr ? std::int64_t{end[query]} : normed.size(1) - added,
+                       first_used = first_row != nullptr ? first_row[query] : 0,
+                       rows = both ? normed.size(1) : query + 1;
     for (std::int64_t head = 0; head < config_.heads; ++head) {
       const PairWeight weight = pair_weight(head, 0);
       const auto of_document = [&](std::int64_t i, std::int64_t j) {
-        return j < first || j >= beyond ? 0 : weight(i, j);
+        const bool hidden = j < added ? j < first_used : j - added < first || j - added >= beyond;
+        return hidden ? 0 : weight(i - added, j);
       };
-      const QkvHeads& from = queries[n] < global_rows(normed.size(1)) ? of_global : seen;
-      heads.push_back(probabilities_of(from.q, from.k, queries[n], head, rows, of_document,
+      const QkvHeads& from = added == 0 && query < global_rows(normed.size(1)) ? of_global : seen;
+      heads.push_back(probabilities_of(from.q, from.k, added + query, head, rows, of_document,
+                                       label_vectors(ctx, query, head),
                                        has_sink() ? static_cast<double>(sink_->master.as<float>()[head]) : -HUGE_VAL));
     }
     see(n, heads);
@@ -174,6 +208,7 @@ void AttentionMixer::extend(Reach& reach) const {
 }
 
 std::string AttentionMixer::slow(std::int64_t positions) const {
+  if (labels_ != nullptr) return fmt::format("labels {}; without model.attention.labels it is fast", portable_kernels);
   return sentence(kernels::fast_path_of(*plans_->plan(layer_, positions), config_.key_size, config_.value_size));
 }
 

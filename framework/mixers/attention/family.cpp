@@ -16,12 +16,14 @@ std::shared_ptr<const Mixer> AttentionFamily::layer(ParameterSet& parameters, St
   config.value_size = block.value_size();
   config.weight_deviation = deviation;
   config.output_deviation = block.shrink() * deviation;
+  config.label_deviation = block.deviation_or(block.init_deviations.distance_table, static_cast<double>(block.width));
   config.biased = block.attention_bias;
   config.output_biased = block.attention_bias && form_.output_bias;
   config.sink = sink_;
+  config.labels = labels_;
   config.transform = block.transform();
   config.segment = form_.segment;
-  if (!kernels::has_lists(plans_->pattern(), 0, form_.heads)) config.global = block.global;
+  if (block.global.added > 0 || !kernels::has_lists(plans_->pattern(), 0, form_.heads)) config.global = block.global;
   return std::make_shared<AttentionMixer>(parameters, place.name, config, plans_, place.ordinal);
 }
 

@@ -9,8 +9,8 @@ namespace longstride {
 
 class AttentionFamily final : public MixerFamily {
  public:
-  AttentionFamily(const MixerForm& form, const kernels::PatternConfig& pattern, bool sink)
-      : form_(form), sink_(sink), plans_(std::make_shared<AttentionPlans>(pattern, form.heads)) {}
+  AttentionFamily(const MixerForm& form, const kernels::PatternConfig& pattern, bool sink, std::int64_t labels)
+      : form_(form), sink_(sink), labels_(labels), plans_(std::make_shared<AttentionPlans>(pattern, form.heads)) {}
 
   std::shared_ptr<const Mixer> layer(ParameterSet& parameters, StateSet& states,
                                      const LayerPlace& place) const override;
@@ -18,6 +18,7 @@ class AttentionFamily final : public MixerFamily {
  private:
   MixerForm form_;
   bool sink_;
+  std::int64_t labels_;
   std::shared_ptr<const AttentionPlans> plans_;
 };
 

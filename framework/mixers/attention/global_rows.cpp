@@ -1,4 +1,5 @@
-// Global rows: a second attention of the first rows to all, whose output takes the place of theirs.
+// Global rows: a second attention of the first rows to all, whose output takes the place of theirs. Added rows are no
+// queries of the first attention (pieces.cpp).
 #include "framework/mixers/attention/mixer.h"
 #include "framework/ops/basic.h"
 #include "framework/ops/run.h"
@@ -60,6 +61,8 @@ void AttentionMixer::attend_globally(Context& ctx, const GlobalInput& in, Attend
   const QkvHeads& x = in.heads;
   const std::int64_t rows = x.q.size(1);
   attended.global_lse = scratch.tensor({x.q.size(0), config_.heads, rows}, ctx.exact, tape);
+  if (config_.global.added > 0)
+    return attend_in_pieces(ctx, Side::rows, x, terms_of(ctx), attended.o.slice(1, 0, rows), attended.global_lse);
   const auto plan = plans_->global_plan(config_.heads, x.k.size(1), rows);
   ops::run(ctx, kernels::AttentionArgs{.plan = plan.get(),
                                        .q = x.q,
@@ -69,6 +72,7 @@ void AttentionMixer::attend_globally(Context& ctx, const GlobalInput& in, Attend
                                        .lse = attended.global_lse,
                                        .scale = scale(),
                                        .bounds = of_global_rows(ctx, rows, scratch),
+                                       .labels = distance_labels(terms_of(ctx).labels),
                                        .sink = sink_of(ctx)});
 }
 
@@ -92,6 +96,12 @@ void AttentionMixer::backward_globally(Context& ctx, const GlobalInput& in, cons
     grad = heads_of(gradients.qkv, config_.heads);
     grad.q = grad.q.slice(1, 0, rows);
   }
+  if (config_.global.added > 0) {
+    const std::int64_t keys = config_.heads * config_.key_size;
+    const Tensor dq = global_query_ != nullptr ? gradients.query : gradients.qkv.slice(-1, 0, keys).slice(1, 0, rows);
+    return backward_in_pieces(ctx, Side::rows, x, terms_of(ctx), attended.o.slice(1, 0, rows), attended.global_lse,
+                              {d_heads.slice(1, 0, rows), dq, grad.k, grad.v});
+  }
   {
     Scratch inner(ctx);
     const auto plan = plans_->global_plan(config_.heads, positions, rows);
@@ -110,6 +120,8 @@ void AttentionMixer::backward_globally(Context& ctx, const GlobalInput& in, cons
                                                  .dv = grad.v,
                                                  .scale = scale(),
                                                  .bounds = of_global_rows(ctx, rows, inner),
+                                                 .labels = distance_labels(terms_of(ctx).labels),
+                                                 .dtable = distances_in(terms_of(ctx).labels.gradient),
                                                  .sink = sink_of(ctx),
                                                  .dsink = sink_of(ctx, true)});
   }

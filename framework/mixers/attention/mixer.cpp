@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "framework/layers/sequence_exchange.h"
-#include "framework/ops/run.h"
+#include "framework/ops/basic.h"
 #include "kernels/attention/attention.h"
 #include "kernels/block_lists/block_lists.h"
 #include "kernels/elementwise/elementwise.h"
@@ -23,6 +23,16 @@ AttentionMixer::AttentionMixer(ParameterSet& parameters, const std::string& name
       plans_(std::move(plans)),
       layer_(layer) {
   if (config.sink) sink_ = &parameters.add(name + ".sink", {config.heads}, {});
+  const bool added = config.global.added > 0;
+  const auto add_labels = [&](const char* part) {
+    const std::int64_t relations = !added ? 0 : config.global.of_groups ? 2 : 1;
+    Parameter& table = parameters.add(name + part, {2 * config.labels + 1 + relations, config.heads, config.key_size},
+                                      {config.label_deviation, 0});
+    table.may_be_new = true;
+    return &table;
+  };
+  if (config.labels > 0) labels_ = add_labels(".labels");
+  if (config.labels > 0 && added) global_labels_ = add_labels(".global_labels");
   if (!config.global.own) return;
   const std::int64_t keys = config.heads * config.key_size, values = config.heads * config.value_size;
   const auto like_own = [&](const char* part, const std::vector<std::int64_t>& outs, std::int64_t first) {
@@ -125,9 +135,20 @@ void AttentionMixer::forward_with(Context& ctx, const Tensor& normed, const Bran
 
 AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in, Scratch& scratch, Tape* tape) const {
   const std::int64_t batch = in.q.size(0), seq = in.q.size(1), heads = in.q.size(2);
+  const std::int64_t added = config_.global.added;
   const Attended out = {scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape),
-                        scratch.tensor({batch, heads, seq}, ctx.exact, tape),
+                        scratch.tensor({batch, heads, seq - added}, ctx.exact, tape),
                         {}};
+  attend_to(ctx, in, out, terms_of(ctx));
+  return out;
+}
+
+void AttentionMixer::attend_to(Context& ctx, const QkvHeads& in, const Attended& out, const Terms& terms) const {
+  const std::int64_t seq = in.q.size(1), heads = in.q.size(2);
+  if (const std::int64_t added = config_.global.added; added > 0)
+    return attend_in_pieces(ctx, Side::positions, {in.q.slice(1, added, seq), in.k, in.v}, terms,
+                            out.o.slice(1, added, seq), out.lse);
+  Scratch scratch(ctx);
   const auto plan = plans_->plan(layer_, seq, ctx.sequence_rank(), ctx.sequence_ranks());
   ops::run(ctx, kernels::AttentionArgs{.plan = plan.get(),
                                        .q = in.q,
@@ -138,8 +159,8 @@ AttentionMixer::Attended AttentionMixer::attend(Context& ctx, const QkvHeads& in
                                        .scale = scale(),
                                        .bounds = of_documents(ctx),
                                        .lists = lists_of(ctx, seq, scratch),
-                                       .sink = sink_of(ctx)});
-  return out;
+                                       .labels = distance_labels(terms.labels),
+                                       .sink = terms.sink.value});
 }
 
 // Copied in every pass: then they are no parameters, and the plan of memory counts them.
@@ -165,10 +186,46 @@ kernels::BlockLists AttentionMixer::lists_of(Context& ctx, std::int64_t position
   return lists;
 }
 
+AttentionMixer::Terms AttentionMixer::terms_of(const Context& ctx) const {
+  const auto of = [](const Parameter* p) { return p != nullptr ? Table{p->value, p->gradient} : Table{}; };
+  return {{sink_of(ctx), sink_of(ctx, true)}, of(labels_), of(global_labels_)};
+}
+
 Tensor AttentionMixer::sink_of(const Context& ctx, bool gradient) const {
   if (!has_sink()) return {};
   const std::int64_t heads = config_.heads / ctx.sequence_ranks(), first = ctx.sequence_rank() * heads;
   return (gradient ? sink_->gradient : sink_->master).slice(0, first, first + heads);
+}
+
+void AttentionMixer::backward_positions(Context& ctx, const QkvHeads& in, const Attended& attended,
+                                        const Tensor& d_heads, const Terms& terms, const Tensor& dqkv) const {
+  const std::int64_t heads = in.q.size(2), seq = in.q.size(1), size = config_.value_size;
+  const QkvHeads grad = heads_of(dqkv, heads);
+  if (const std::int64_t added = config_.global.added; added > 0) {
+    ops::fill_zero(ctx, dqkv);  // the queries of added rows
+    const auto own = [&](const Tensor& all) { return all.slice(1, added, seq); };
+    return backward_in_pieces(ctx, Side::positions, {own(in.q), in.k, in.v}, terms, own(attended.o), attended.lse,
+                              {own(d_heads), own(dqkv.slice(-1, 0, heads * config_.key_size)), grad.k, grad.v});
+  }
+  Scratch scratch(ctx);
+  const auto plan = plans_->plan(layer_, seq, ctx.sequence_rank(), ctx.sequence_ranks());
+  ops::run(ctx, kernels::AttentionBackwardArgs{.plan = plan.get(),
+                                               .q = in.q,
+                                               .k = in.k,
+                                               .v = in.v,
+                                               .o = attended.o.split_last(heads, size),
+                                               .lse = attended.lse,
+                                               .dout = d_heads.split_last(heads, size),
+                                               .dq = grad.q,
+                                               .dk = grad.k,
+                                               .dv = grad.v,
+                                               .scale = scale(),
+                                               .bounds = of_documents(ctx),
+                                               .lists = lists_of(ctx, seq, scratch, true),
+                                               .labels = distance_labels(terms.labels),
+                                               .dtable = distances_in(terms.labels.gradient),
+                                               .sink = terms.sink.value,
+                                               .dsink = terms.sink.gradient});
 }
 
 void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
@@ -176,7 +233,7 @@ void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dn
                qk = tape.pop(), qkv = tape.pop(), normed = tape.pop(),
                global_lse = config_.global.given() ? tape.pop() : Tensor{}, lse = tape.pop(), o_heads = tape.pop();
   const int ranks = ctx.sequence_ranks();
-  const std::int64_t heads = config_.heads / ranks, size = config_.value_size;
+  const std::int64_t heads = config_.heads / ranks;
   Scratch scratch(ctx);
   const Tensor dqkv = scratch.tensor({normed.size(0), normed.size(1), query_key_value_.out()}, ctx.compute);
   const QkvHeads in = heads_of(qkv, heads, qk);
@@ -192,23 +249,7 @@ void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dn
       positions_to_heads(ctx, d_o, {output_.in()}, d_heads);
     }
     backward_globally(ctx, global, {o_heads, lse, global_lse}, d_heads, of_global);
-    const QkvHeads grad = heads_of(dqkv_heads, heads);
-    const auto plan = plans_->plan(layer_, qkv.size(1), ctx.sequence_rank(), ranks);
-    ops::run(ctx, kernels::AttentionBackwardArgs{.plan = plan.get(),
-                                                 .q = in.q,
-                                                 .k = in.k,
-                                                 .v = in.v,
-                                                 .o = o_heads.split_last(heads, size),
-                                                 .lse = lse,
-                                                 .dout = d_heads.split_last(heads, size),
-                                                 .dq = grad.q,
-                                                 .dk = grad.k,
-                                                 .dv = grad.v,
-                                                 .scale = scale(),
-                                                 .bounds = of_documents(ctx),
-                                                 .lists = lists_of(ctx, qkv.size(1), inner, true),
-                                                 .sink = sink_of(ctx),
-                                                 .dsink = sink_of(ctx, true)});
+    backward_positions(ctx, in, {o_heads, lse, global_lse}, d_heads, terms_of(ctx), dqkv_heads);
     if (of_global.qkv.given()) ops::run(ctx, kernels::AddArgs{of_global.qkv, dqkv_heads});
     transform_back(ctx, qkv, heads, dqkv_heads);
     heads_to_positions(ctx, dqkv_heads, column_groups(), dqkv);
@@ -229,7 +270,7 @@ void AttentionMixer::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::in
   // Then a bias of the keys does not shift scores alike, or shifts them against the sink.
   const bool transformed = config_.transform.any() || has_sink();
   const bool rows_of_one = config_.output_biased && !has_sink() && !ctx.documents.given() && !config_.global.own &&
-                           every_query_sees_a_key(*plans_->plan(layer_, positions));
+                           config_.global.added == 0 && every_query_sees_a_key(*plans_->plan(layer_, positions));
   if (transformed && !rows_of_one) return query_key_value_.bias_gradient_of(ctx, dqkv, 0, all);
   query_key_value_.bias_gradient_of(ctx, dqkv, 0, transformed ? 2 * keys : keys);
   if (rows_of_one)

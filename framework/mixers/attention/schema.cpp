@@ -68,6 +68,7 @@ void check_unread(const MixerChecks& checks, const kernels::PatternConfig& c) {
   }
 }
 
+constexpr Range farthest_label{0, 1024, false, false, "0 or a positive whole number of positions"};
 constexpr Range number_of_blocks{0, 4096, false, false, "0 or a positive whole number"};
 
 // A map from shifts, of which there are as many as blocks, to the number of heads that have them.
@@ -82,14 +83,60 @@ void visit_shifts(SettingsVisitor& v, kernels::PatternConfig& c) {
   });
 }
 
+// Vectors on keys, for which there is neither a place in the caches of generation nor one that turns with the keys.
+void check_labels(const MixerChecks& checks, std::int64_t labels) {
+  const std::string key = checks.of("labels");
+  if (labels == 0 || !checks.check.none_in({key.c_str()})) return;
+  const BlockForm& block = checks.form.block;
+  if (block.direction == kernels::Direction::past)
+    checks.check.refuse(key, "{} is {}, but only models that read in both directions have labels; use model.distance",
+                        key, labels);
+  else if (block.rotary_base > 0)
+    checks.check.refuse(key,
+                        "{} is {}, but model.rotary_base is {}, with whose turns vectors of distances do not turn; "
+                        "remove one",
+                        key, labels, block.rotary_base);
+  else if (checks.sequence_ranks > 1)
+    checks.check.refuse(key, "{} is {}, but parallel.sequence_ranks is above 1, which divide the heads of labels", key,
+                        labels);
+}
+
+// False if keys of global rows exclude one another, which is reported once.
+bool fits_global(const MixerChecks& checks, const GlobalRows& global) {
+  if (global.own && checks.form.block.transform().any()) {
+    checks.check.refuse(
+        "model.global.projections",
+        "model.global.projections is own, but model rotates or normalises queries and keys, which those of "
+        "global rows cannot have yet; set it to shared");
+    return false;
+  }
+  if (checks.sequence_ranks > 1) {
+    checks.check.refuse("model.global",
+                        "model.global has rows that one rank computes, but parallel.sequence_ranks is above 1");
+    return false;
+  }
+  return true;
+}
+
+// Rows of groups begin alike, so that something else must tell them apart.
+bool check_added(const MixerChecks& checks, const GlobalRows& global, std::int64_t labels) {
+  if (!global.of_groups || global.own_group || labels > 0) return fits_global(checks, global);
+  checks.check.refuse("model.global.sees",
+                      "model.global.sees is all, but then rows of groups would all read the same; set it to own_group, "
+                      "or {} to the farthest distance that is told apart",
+                      checks.of("labels"));
+  return false;
+}
+
 // False if the mixer's rows cannot have global ones.
-bool check_global(const MixerChecks& checks, const kernels::PatternConfig& c) {
+bool check_global(const MixerChecks& checks, const kernels::PatternConfig& c, std::int64_t labels) {
   const GlobalRows& global = checks.form.block.global;
   if (!global.given()) return true;
   const auto refuse = [&](const char* key, const std::string& sentence) {
     checks.check.refuse(key, "{}", sentence);
     return false;
   };
+  if (global.added > 0) return check_added(checks, global, labels);
   if (any_part(c, kernels::reads_random))
     return !global.own ||
            refuse("model.global.projections",
@@ -109,14 +156,7 @@ bool check_global(const MixerChecks& checks, const kernels::PatternConfig& c) {
     return refuse("model.global.last", fmt::format("model.global.last is {}, but only blocks can be global at the end, "
                                                    "with random_blocks; remove it",
                                                    global.last));
-  if (global.own && checks.form.block.transform().any())
-    return refuse("model.global.projections",
-                  "model.global.projections is own, but model rotates or normalises queries and keys, which those of "
-                  "global rows cannot have yet; set it to shared");
-  if (checks.sequence_ranks > 1)
-    return refuse("model.global",
-                  "model.global has rows that one rank computes, but parallel.sequence_ranks is above 1");
-  return true;
+  return fits_global(checks, global);
 }
 
 // More blocks than a row has, or than are left to draw from.
@@ -166,7 +206,7 @@ const Choices<kernels::PartKind>& part_names() {
 }
 
 kernels::PatternConfig with_global(kernels::PatternConfig pattern, const GlobalRows& global) {
-  if (!global.given()) return pattern;
+  if (global.first == 0 && global.last == 0) return pattern;
   if (any_part(pattern, kernels::reads_random)) {
     pattern.global_first = global.first, pattern.global_last = global.last;
     return pattern;
@@ -205,12 +245,14 @@ void AttentionConfig::visit(SettingsVisitor& v) {
   v.choice("direction", c.direction, Need::optional,
            Choices<Direction>{{"past", Direction::past}, {"both", Direction::both}});
   v.choice("sink", sink, Need::optional, Choices<bool>{{"none", false}, {"learned", true}});
+  v.field("labels", labels, Need::optional, farthest_label);
 }
 
 // Sentences of the pattern begin with "attention." and a key.
 void AttentionConfig::check(const MixerChecks& checks) const {
   if (!checks.check.none_in({checks.key.c_str(), "model.heads", "model.layers"})) return;
-  if (!check_global(checks, pattern)) return;
+  check_labels(checks, labels);
+  if (!check_global(checks, pattern, labels)) return;
   std::string problem =
       kernels::problem_of(with_global(pattern, checks.form.block.global), checks.form.heads, checks.form.block.layers);
   if (!problem.empty()) {
@@ -266,7 +308,7 @@ void AttentionConfig::check_training(const MixerChecks& checks) const {
 
 std::unique_ptr<MixerFamily> AttentionConfig::make(const MixerForm& form, ParameterSet& /*parameters*/,
                                                    StateSet& /*states*/) const {
-  return std::make_unique<AttentionFamily>(form, with_global(pattern, form.block.global), sink);
+  return std::make_unique<AttentionFamily>(form, with_global(pattern, form.block.global), sink, labels);
 }
 
 }  // namespace longstride

@@ -74,7 +74,24 @@ Encoder::Encoder(const EncoderConfig& config)
   const auto* kind =
       std::find_if(std::begin(heads), std::end(heads), [&](const HeadKind& one) { return one.objective == asked; });
   LONGSTRIDE_CHECK(kind != std::end(heads), "an encoder with objective {}", asked);
+  // Before the head: its gradients are final later.
+  if (config.contrast > 0)
+    contrast_ = std::make_unique<Contrast>(declared(), "contrast", config.global.added, config.width,
+                                           config.deviation(static_cast<double>(config.width)), config.contrast,
+                                           input().embedding().token());
   finish(kind->make({config, declared(), input().embedding().token()}));
+}
+
+std::vector<std::string> Encoder::auxiliary_losses() const {
+  std::vector<std::string> names = StackModel::auxiliary_losses();
+  if (contrast_ != nullptr) names.emplace_back("contrast");
+  return names;
+}
+
+void Encoder::add_losses(Context& ctx, const Batch& batch, const Tensor& rows, const Tensor& d) const {
+  if (contrast_ == nullptr) return;
+  const auto last = static_cast<std::int64_t>(StackModel::auxiliary_losses().size());
+  contrast_->add(ctx, batch, rows, ctx.auxiliary.sums.slice(0, last, last + 1), d);
 }
 
 void Encoder::predict(Context& ctx, const Batch& batch, const Tensor& scores) const {

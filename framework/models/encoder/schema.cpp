@@ -1,8 +1,12 @@
 // The recipe keys of an encoder beyond those of every stack.
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "framework/core/errors.h"
 #include "framework/mixers/attention/config.h"
 #include "framework/models/encoder/encoder.h"
+#include "kernels/group_contrast/group_contrast.h"
 
 namespace longstride {
 
@@ -21,6 +25,10 @@ void EncoderConfig::visit(SettingsVisitor& v) {
   v.section("global", Need::optional, global.given(), [&] {
     v.field("first", global.first, Need::optional, ranges::not_negative);
     v.field("last", global.last, Need::optional, ranges::not_negative);
+    v.field("added", global.added, Need::optional, ranges::not_negative);
+    v.choice("of", global.of_groups, Need::optional, Choices<bool>{{"row", false}, {"groups", true}});
+    v.choice("sees", global.own_group, Need::optional, Choices<bool>{{"all", false}, {"own_group", true}});
+    v.field("contrast", contrast, Need::optional, ranges::not_negative_real);
     v.choice("projections", global.own, Need::optional, Choices<bool>{{"shared", false}, {"own", true}});
   });
   visit_rest(v);
@@ -28,12 +36,41 @@ void EncoderConfig::visit(SettingsVisitor& v) {
 
 bool EncoderConfig::check_global(SettingsChecker& check) const {
   if (!check.none_in({"model.global"})) return false;
-  if (global.own && global.first == 0) {
-    check.refuse("model.global.projections",
-                 "model.global.projections is own, but model.global.first is 0: no row has "
-                 "them; remove it");
+  const auto refuse = [&](const char* key, const std::string& sentence) {
+    check.refuse(key, "{}", sentence);
     return false;
-  }
+  };
+  if (global.own && global.first == 0 && global.added == 0)
+    return refuse(
+        "model.global.projections",
+        "model.global.projections is own, but model.global.first and added are 0: no row has them; remove it");
+  if (global.of_groups && global.added == 0)
+    return refuse("model.global.of",
+                  "model.global.of is groups, but model.global.added is 0; set it to the most groups that a row has");
+  if (global.own_group && !global.of_groups)
+    return refuse(
+        "model.global.sees",
+        "model.global.sees is own_group, but model.global.of is row, whose rows have no group; set of: groups");
+  if (global.added > 0 && (global.first > 0 || global.last > 0))
+    return refuse("model.global.added",
+                  fmt::format("model.global.added is {}, but model.global also has rows at the ends of a row; remove "
+                              "one of them",
+                              global.added));
+  if (global.added > context && check.none_in({"data.context"}))
+    return refuse("model.global.added",
+                  fmt::format("model.global.added is {}, but must be at most data.context, {}", global.added, context));
+  const bool asks_groups =
+      objective != nullptr && objective->kind() == std::string_view("masked") && objective->reads_groups();
+  if (contrast > 0 && !(global.of_groups && asks_groups) && check.none_in({"objective"}))
+    return refuse(
+        "model.global.contrast",
+        fmt::format("model.global.contrast is {}, but hidden groups find their rows only with "
+                    "model.global.of: groups and objective {{kind: masked, unit: group}}; set both, or remove it",
+                    contrast));
+  constexpr std::int64_t most = kernels::GroupContrastArgs::most_rows;
+  if (contrast > 0 && global.added > most)
+    return refuse("model.global.added",
+                  fmt::format("model.global.added is {}, but must be at most {} with contrast", global.added, most));
   if (!global.given()) return true;
   for (const MixerEntry& entry : entries())
     for (const MixerItem& item : entry.beside)
@@ -42,14 +79,19 @@ bool EncoderConfig::check_global(SettingsChecker& check) const {
                      item.config().kind());
         return false;
       }
-  if (documents.separate && !documents.padded) {
-    check.refuse(
-        "model.global",
-        "model.global has rows at the ends of a row, but data.documents is separate, whose documents would not "
-        "see them; remove one");
-    return false;
-  }
+  if (documents.separate && !documents.padded)
+    return refuse("model.global", global.added > 0 ? "model.global has rows that all positions see, but data.documents "
+                                                     "is separate; remove one, or set data.documents: rows"
+                                                   : "model.global has rows at the ends of a row, but data.documents "
+                                                     "is separate, whose documents would not see them; remove one");
   return true;
+}
+
+std::shared_ptr<ModelConfig> EncoderConfig::with_documents(const DocumentForm& changed) const {
+  if (global.given() && changed.separate && !changed.padded)
+    throw user_error(
+        "--documents separate cannot be used with this model: its global rows see all of a row; leave it out");
+  return StackConfig::with_documents(changed);
 }
 
 void EncoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) const {
@@ -66,7 +108,8 @@ void EncoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) c
   if (!check_global(check)) return;
   check_all_mixers(check, sequence_ranks, [&] {
     if (attention_given)
-      AttentionConfig(attention, attention_sink).check({check, "model.attention", "", form_of_all(), sequence_ranks});
+      AttentionConfig(attention, attention_sink, attention_labels)
+          .check({check, "model.attention", "", form_of_all(), sequence_ranks});
   });
 }
 
@@ -74,6 +117,7 @@ std::vector<std::string> EncoderConfig::toy_overrides() const {
   auto [out, has_list] = toy_sizes();
   if (!has_list)
     for (std::string& changed : toy_pattern()) out.push_back(std::move(changed));
+  if (global.added > 0) out.push_back(model_override("global.added", std::min<std::int64_t>(global.added, 8)));
   return out;
 }
 

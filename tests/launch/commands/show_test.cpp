@@ -92,6 +92,24 @@ train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
   EXPECT_NE(plan.out.find("50% of the pairs"), std::string::npos) << plan.out;
 }
 
+TEST(ShowPattern, DrawsAddedRowsInFrontOfPositions) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", R"(name: small
+data: {kind: bytes, path: x.h5, context: 6}
+objective: {kind: masked}
+model: {kind: encoder, layers: 1, width: 16, heads: 2, attention: {parts: [local], window: 3}, global: {added: 2}}
+train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
+)");
+  const CommandResult result = run_command({"show", "pattern", "r.yaml"}, dir.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<std::string> rows = rows_of(result.out);
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[0], "##|@#....");
+  EXPECT_EQ(rows[3], "##|..#@#.");
+  const CommandResult plan = run_command({"plan", "r.yaml"}, dir.path());
+  EXPECT_NE(plan.out.find("69% of the pairs"), std::string::npos) << plan.out;  // 44 of 64
+}
+
 TEST(ShowPattern, PicturesHaveASquareForEveryPairAndHighlightAQuery) {
   const TemporaryDirectory dir;
   write_text(dir / "r.yaml", small_recipe);

@@ -24,6 +24,7 @@ Arguments words_of(const std::string& text) {
 const std::map<std::string, std::string> runnable = {
     {"prepare bytes", "prepare bytes --input text.bin --output made.h5 --force"},
     {"info", "info x.h5"},
+    {"recipe", "recipe x.h5 --like r.yaml --minutes 0.01 --output made.yaml --force --device cpu"},
     {"plan", "plan r.yaml --peak-tflops 1 --device cpu"},
     {"train", "train r.yaml --run run --resume-changed --set train.steps=4 --device cpu"},
     {"eval", "eval run --device cpu"},

@@ -37,6 +37,21 @@ TEST(BlocksInRecipes, ArriveWhereTheyBelong) {
   EXPECT_EQ(parse_recipe(recipe.resolved, "r.yaml").resolved, recipe.resolved);
 }
 
+TEST(BlocksInRecipes, AddedRowsAndLabels) {
+  const Recipe recipe = parse_recipe(
+      encoder_with("parts: [local], window: 9, labels: 12",
+                   ", global: {added: 40, of: groups, sees: own_group, projections: own}", ", documents: rows"),
+      "r.yaml");
+  const auto& m = dynamic_cast<const EncoderConfig&>(*recipe.model);
+  EXPECT_EQ(m.attention_labels, 12);
+  EXPECT_EQ(m.global.added, 40);
+  EXPECT_TRUE(m.global.of_groups && m.global.own_group && m.global.own);
+  EXPECT_EQ(parse_recipe(recipe.resolved, "r.yaml").resolved, recipe.resolved);
+  // Documents of one row do not see one another, but its added rows see all.
+  EXPECT_NO_THROW(static_cast<void>(m.with_documents({true, false, true})));
+  EXPECT_THROW(static_cast<void>(m.with_documents({true, true, false})), UserError);
+}
+
 TEST(BlocksInRecipes, ShiftsAreAMap) {
   const Recipe recipe = parse_recipe(encoder_with("parts: [shifted_block], blocks: 4, shifts: {0: 3, 2: 1}"), "r.yaml");
   EXPECT_EQ(dynamic_cast<const EncoderConfig&>(*recipe.model).attention.shifts,
@@ -56,6 +71,50 @@ TEST(BlocksInRecipes, DilationsAreOneOrOnePerHead) {
 struct Edit {
   std::string attention, model, error, data = "";
 };
+
+void expect_named(const std::vector<Edit>& edits) {
+  for (const Edit& e : edits) {
+    const std::string error =
+        user_error_of([&] { parse_recipe(encoder_with(e.attention, e.model, e.data), "r.yaml"); });
+    EXPECT_NE(error.find(e.error), std::string::npos) << e.attention << e.model << ":\n" << error;
+  }
+}
+
+TEST(BlocksInRecipes, MistakesOfAddedRowsAndLabelsAreNamed) {
+  const std::string window = "parts: [local], window: 9";
+  expect_named({
+      {window, ", global: {first: 1, added: 3}",
+       "model.global.added is 3, but model.global also has rows at the ends of a row; remove one of them"},
+      {window, ", global: {added: 641}", "model.global.added is 641, but must be at most data.context, 640"},
+      {window, ", global: {of: groups}",
+       "model.global.of is groups, but model.global.added is 0; set it to the most groups that a row has"},
+      {window, ", global: {added: 3, sees: own_group}",
+       "model.global.sees is own_group, but model.global.of is row, whose rows have no group; set of: groups"},
+      {window, ", global: {added: 3, of: groups}",
+       "model.global.sees is all, but then rows of groups would all read the same; set it to own_group, or "
+       "model.attention.labels to the farthest distance that is told apart"},
+      {window, ", global: {added: 3}",
+       "model.global has rows that all positions see, but data.documents is separate; remove one, or set "
+       "data.documents: rows",
+       ", documents: separate"},
+      {window + ", labels: 2", ", global: {added: 3, of: groups, contrast: 0.1}",
+       "model.global.contrast is 0.1, but hidden groups find their rows only with model.global.of: groups and objective "
+       "{kind: masked, unit: group}; set both, or remove it"},
+      {window + ", labels: -1", "", "model.attention.labels is -1, but must be 0 or a positive whole number"},
+      {window + ", labels: 4", ", rotary_base: 100, positions: none",
+       "model.attention.labels is 4, but model.rotary_base is 100, with whose turns vectors of distances do not turn; "
+       "remove one"},
+  });
+  std::string decoder = encoder_with("parts: [local], stride: 4, labels: 4");
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"kind: encoder", "kind: decoder"},
+                                 {"objective: {kind: masked}\n", ""}})
+    decoder.replace(decoder.find(from), from.size(), to);
+  const std::string error = user_error_of([&] { parse_recipe(decoder, "r.yaml"); });
+  EXPECT_NE(error.find("model.attention.labels is 4, but only models that read in both directions have labels; use "
+                       "model.distance"),
+            std::string::npos)
+      << error;
+}
 
 TEST(BlocksInRecipes, MistakesAreNamed) {
   const std::string window = "parts: [local], window: 9";
@@ -86,11 +145,10 @@ TEST(BlocksInRecipes, MistakesAreNamed) {
       {window, ", global: {first: 1, last: 1}",
        "model.global.last is 1, but only blocks can be global at the end, with random_blocks; remove it"},
       {window, ", global: {projections: own}",
-       "model.global.projections is own, but model.global.first is 0: no row has them; remove it"},
+       "model.global.projections is own, but model.global.first and added are 0: no row has them; remove it"},
       {window, ", rotary_base: 100, positions: none, global: {first: 1, projections: own}",
        "model.global.projections is own, but model rotates or normalises queries and keys, which those of global rows "
        "cannot have yet; set it to shared"},
-      {window, ", global: {first: 1, added: 3}", "unknown key 'added' in model.global"},
       {"parts: [dense]", ", global: {first: 1}",
        "model.global needs a window whose rows see the global ones as well, but model.attention.parts is neither one "
        "of "
@@ -101,11 +159,7 @@ TEST(BlocksInRecipes, MistakesAreNamed) {
        "remove one",
        ", documents: separate"},
   };
-  for (const Edit& e : edits) {
-    const std::string error =
-        user_error_of([&] { parse_recipe(encoder_with(e.attention, e.model, e.data), "r.yaml"); });
-    EXPECT_NE(error.find(e.error), std::string::npos) << e.attention << e.model << ":\n" << error;
-  }
+  expect_named(edits);
 }
 
 TEST(BlocksInRecipes, DecodersLookBackAlone) {

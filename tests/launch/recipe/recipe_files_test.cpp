@@ -81,12 +81,21 @@ std::int64_t parameters_of_mixers(const DecoderConfig& m) {
 // An encoder with a head for masked tokens; sinks aside.
 std::int64_t parameters_of_encoder(const EncoderConfig& m) {
   const std::int64_t d = m.width, inner = m.inner_width(), inputs = kernels::inputs_of(m.activation) * inner,
-                     gate = m.global.own ? 3 * d * d + 3 * d : 0,
-                     layer = 4 * d + 4 * d * d + 4 * d + inputs * d + inputs + inner * d + d + gate,
+                     gate = m.global.own ? 3 * d * d + 3 * d : 0, added = m.global.added,
+                     relations = added == 0           ? 0
+                                 : m.global.of_groups ? 2
+                                                      : 1,
+                     labels = m.attention_labels == 0
+                                  ? 0
+                                  : (added > 0 ? 2 : 1) * (2 * m.attention_labels + 1 + relations) * d,
+                     rows = added == 0           ? 0
+                            : m.global.of_groups ? d
+                                                 : d + added * d,
+                     layer = 4 * d + 4 * d * d + 4 * d + inputs * d + inputs + inner * d + d + gate + labels,
                      positions = m.positions == Positions::learned ? m.context * d : 0,
                      norms = (m.embedding_norm ? 2 * d : 0) + (m.norm == NormOrder::pre ? 2 * d : 0),
                      head = d * d + d + 2 * d + (m.tied_output ? 0 : m.vocabulary * d) + m.vocabulary;
-  return m.vocabulary * d + positions + norms + m.layers * layer + head;
+  return m.vocabulary * d + positions + rows + norms + m.layers * layer + head;
 }
 
 // The formula, independent of the model's code.
