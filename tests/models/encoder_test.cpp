@@ -258,7 +258,9 @@ TEST(Encoder, HiddenRowsAreThoseOfTheDocumentAlone) {
 }
 
 TEST(Encoder, HiddenRowsAndScoresOfItsHeadAgree) {
-  for (const auto& [name, config] : encoder_toys()) {
+  for (const NamedConfig<EncoderConfig>& one : encoder_toys()) {
+    const auto& name = one.name;  // which lambdas capture, unlike a binding
+    const EncoderConfig& config = one.config;
     ToyModel<double> toy(config);
     toy.randomise();
     const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
@@ -277,7 +279,9 @@ TEST(Encoder, HiddenRowsAndScoresOfItsHeadAgree) {
 
 // losses() and judge() agree, and "right" is what the scores say.
 TEST(Encoder, JudgesByItsScores) {
-  for (const auto& [name, config] : encoder_toys()) {
+  for (const NamedConfig<EncoderConfig>& one : encoder_toys()) {
+    const auto& name = one.name;  // which lambdas capture, unlike a binding
+    const EncoderConfig& config = one.config;
     ToyModel<double> toy(config);
     toy.randomise();
     const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
