@@ -50,8 +50,8 @@ void Objective::write_row_of(const Batch& batch, std::int64_t row, const RowByte
   write(batch, row, of, key);
   const std::int64_t count = std::min(of.length.value_or(seq) + leading(), seq);
   write_groups(batch, row, of.documents, count);
-  write_types(batch, row, of, leading(), count - leading());
   write_sentences(batch, row, of, leading());
+  write_types(batch, row, of, leading(), count - leading());
 }
 
 // Ids before the bytes are of the first sentence.

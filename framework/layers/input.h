@@ -14,7 +14,7 @@ namespace longstride {
 class Input {
  public:
   Input(std::unique_ptr<EmbeddingLayer> embedding, double dropout, std::unique_ptr<LayerNorm> norm = nullptr,
-        std::unique_ptr<EmbeddingLayer> types = nullptr, std::unique_ptr<AddedRows> added = nullptr)
+        std::unique_ptr<AddedRows> added = nullptr, std::unique_ptr<EmbeddingLayer> types = nullptr)
       : embedding_(std::move(embedding)),
         types_(std::move(types)),
         norm_(std::move(norm)),

@@ -35,7 +35,7 @@ void add_groups_option(CLI::App& command, GroupsOption& option) {
 
 std::vector<std::int64_t> groups_of_input(const LoadedRun& run, const GroupsOption& option,
                                           const std::vector<std::uint8_t>& bytes) {
-  const bool read = run.recipe.objective->reads_groups() || run.model->fields().types;
+  const bool read = run.recipe.objective->reads_groups() || run.model->fields().types || run.model->fields().sentences;
   if (!read && !option.which.empty())
     throw user_error("--groups is {}, but this run reads no groups; leave it out", option.which);
   if (!read) return {};

@@ -52,7 +52,7 @@ nlohmann::ordered_json as_json(const Tensor& t) {
   return std::vector<std::int64_t>(of.begin(), of.end());
 }
 
-// What a row is asked, where that is no id of a token.
+// The answers that a row asks for, where they are no ids of tokens.
 void print_answers(const Batch& row) {
   const std::vector<double> targets = numbers(row.targets), weights = numbers(row.weights);
   for (std::size_t i = 0; i < targets.size(); ++i)
@@ -80,7 +80,7 @@ void print_row(const Batch& row, std::int64_t number, bool of_ids) {
     while (in_run(end) && pads(ids[end])) ++end;
     if (end == ids.size() && end > i) {
       fmt::print("{:>8}  padding of {}\n", i, end - i);
-      return;
+      break;
     }
     for (end = i; end - i < line_bytes && in_run(end); ++end)
       if (ids[end] < static_cast<double>(ids::bytes))

@@ -40,23 +40,8 @@ DataRecord form_of(const Dataset& dataset) {
 
 }  // namespace
 
-namespace {
-
-void check_types(const Dataset& dataset, const Recipe& recipe) {
-  if (!recipe.model->make_model()->fields().types || dataset.size("train").groups > 0 ||
-      recipe.data.documents == Documents::separate)
-    return;
-  throw user_error(
-      "{}: has not kept where groups end, whose types model.types reads; prepare it with --groups, or set model.types: "
-      "none",
-      dataset.path());
-}
-
-}  // namespace
-
 // Stages that only cut rows into shorter sequences read the rows that the run reads.
 std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& recipe) {
-  check_types(dataset, recipe);
   std::vector<RowStage> stages;
   bool own_rows = false;
   for (const StageSteps& steps : stretches(recipe.train, recipe.data.context)) {

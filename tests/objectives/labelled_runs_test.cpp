@@ -221,21 +221,43 @@ TEST_F(LabelledRuns, HaveTheSameLossesOnRanksAndInMicroBatches) {
   }
 }
 
-TEST_F(LabelledRuns, BeginWithAnotherHead) {
-  good({"train", "r.yaml", "--run", "new", "--from", "sentences", "--new", "spans", "--set", "train.steps=4"});
-  good({"train", "r.yaml", "--run", "own", "--from", "spans", "--set", "train.steps=4", "--set", "train.lr=1.0e-20",
-        "--set", "model.global={first: 1, projections: own}"});
-  const Values own = weights_of("own", 4), all = weights_of("spans", 320);
-  for (const char* part : {"weight", "bias"}) {
-    const std::string of = std::string("layers.1.attention.");
-    const std::vector<float>& from = all.at(of + "query_key_value." + part);
-    std::vector<float> joined = own.at(of + "global_query." + part);
-    const std::vector<float>& rest = own.at(of + "global_key_value." + part);
-    joined.insert(joined.end(), rest.begin(), rest.end());
-    ASSERT_EQ(joined.size(), from.size());
-    for (std::size_t i = 0; i < from.size(); ++i) ASSERT_NEAR(joined[i], from[i], 1e-15) << part << i;
+// A run or its file of weights begins another with a new head, projections of global rows, and more positions.
+TEST_F(LabelledRuns, BeginOthers) {
+  const std::string file = "/checkpoints/step-00000320/model.safetensors";
+  for (const std::string of : {"", "file"}) {
+    const std::string ending = of.empty() ? "" : file;
+    const std::vector<std::string> short_run = {"--set", "train.steps=4", "--set", "train.lr=1.0e-20"};
+    const auto begin = [&](const std::string& run, const std::string& from, const std::vector<std::string>& more) {
+      std::vector<std::string> all = {"train", "r.yaml", "--run", run + of, "--from", from + ending};
+      all.insert(all.end(), more.begin(), more.end());
+      all.insert(all.end(), short_run.begin(), short_run.end());
+      return good(all);
+    };
+    const CommandResult begun = begin("new", "sentences", {"--new", "spans"});
+    EXPECT_NE((begun.out + begun.err).find("left out"), std::string::npos);
+    begin("long", "spans", {"--repeat", "embedding.position.0", "--set", "data.context=96"});
+    begin("own", "spans", {"--set", "model.global={first: 1, projections: own}"});
+    const Values own = weights_of("own" + of, 4), all = weights_of("spans", 320), longer = weights_of("long" + of, 4);
+    const auto expect_equal = [](const std::vector<float>& found, const std::vector<float>& expected) {
+      ASSERT_EQ(found.size(), expected.size());
+      for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-15) << i;
+    };
+    for (const char* part : {"weight", "bias"}) {
+      const std::string at = "layers.1.attention.";
+      std::vector<float> joined = own.at(at + "global_query." + part);
+      const std::vector<float>& rest = own.at(at + "global_key_value." + part);
+      joined.insert(joined.end(), rest.begin(), rest.end());
+      expect_equal(joined, all.at(at + "query_key_value." + part));
+    }
+    const std::vector<float>& once = all.at("embedding.position.0.weight");
+    std::vector<float> twice = once;
+    twice.insert(twice.end(), once.begin(), once.end());
+    expect_equal(longer.at("embedding.position.0.weight"), twice);
+    refused({"train", "r.yaml", "--run", "no", "--from", "sentences" + ending},
+            "spans.weight (2, 16) is missing there");
+    refused({"train", "r.yaml", "--run", "no", "--from", "sentences" + ending, "--new", "span"},
+            "its components are embedding, layers, spans");
   }
-  refused({"train", "r.yaml", "--run", "no", "--from", "sentences"}, "spans.weight (2, 16) is missing there");
 }
 
 TEST_F(LabelledRuns, MistakesAreRefusedInASentence) {

@@ -8,7 +8,8 @@ namespace longstride {
 
 Tensor SpanHead::logits(Context& ctx, const Tensor& hidden, Scratch& scratch) const {
   const Tensor logits = scratch.tensor({hidden.size(0), hidden.size(1), 2}, ctx.exact);
-  scores_.logits(ctx, hidden, logits.reshape({hidden.size(0) * hidden.size(1), 2}));
+  Context plain = ctx.without_fp8();
+  scores_.logits(plain, hidden, logits.reshape({hidden.size(0) * hidden.size(1), 2}));
   return logits;
 }
 

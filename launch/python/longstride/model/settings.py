@@ -14,6 +14,7 @@ ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
 # Parts that `merged` joins, one of each.
 ENCODERS = {"embedding_norm": False, "types": "none", "global_first": 0, "global_last": 0, "global_own": False}
+ADDED = {"added": 0, "of": "row", "sees": "all", "contrast": 0}  # keys of rows that are added
 # Keys of parts that the operator does not compute, and decoders do not have.
 UNREAD = ("blocks", "shifts", "random", "draw", "seed", "labels")
 STRIDED = ("local", "column", "fixed_block", "fixed_summary")
@@ -50,7 +51,7 @@ class Pattern:
         self.draw = keys.choice("draw", ("balanced", "published"), "balanced")
         self.seed = keys.whole("seed", 0, least=0)
         if (labels := keys.take("labels", 0)) != 0:
-            raise keys.wrong("labels", labels, "0, as this package does not compute them")
+            raise keys.wrong("labels", labels, "0, as this package adds no vectors of distances to keys")
         self.global_first = self.global_last = 0  # of positions, or with random_blocks of blocks
         self.sink = keys.choice("sink", ("none", "learned"), "none")
         self.key_heads = keys.whole("key_heads", 0, least=0)
@@ -141,7 +142,7 @@ class Pattern:
                 "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive,
                 "first": self.first, "block": self.block, "dilation": self.dilation, "direction": self.direction,
                 "blocks": self.blocks, "shifts": {str(i): n for i, n in enumerate(self.shifts)}, "random": self.random,
-                "draw": self.draw, "seed": self.seed, "sink": self.sink, "key_heads": self.key_heads}
+                "draw": self.draw, "seed": self.seed, "labels": 0, "sink": self.sink, "key_heads": self.key_heads}
         return {**made, "summary": self.summary} if self.summary else made
 
 
@@ -194,6 +195,9 @@ class Settings:
         self.global_first = given.whole("first", 0, least=0)
         self.global_last = given.whole("last", 0, least=0)
         self.global_own = given.choice("projections", ("shared", "own"), "shared") == "own"
+        for key, without in ADDED.items():
+            if (value := given.take(key, without)) != without:
+                raise given.wrong(key, value, f"{without}, as rows that are added run in the longstride command alone")
         given.done()
 
     def read_attention(self, keys, where):
@@ -278,5 +282,5 @@ class Settings:
         for key in sorted(KEYS - set(made) - set(parts) - {"mixers", "global"}):
             made[key] = getattr(self, key)
         made["global"] = {"first": self.global_first, "last": self.global_last,
-                          "projections": "own" if self.global_own else "shared"}
+                          "projections": "own" if self.global_own else "shared", **ADDED}
         return {**made, **{key: part.to_dict() for key, part in parts.items() if part is not None}}
