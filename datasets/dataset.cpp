@@ -84,9 +84,10 @@ std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, bool 
   const Split& split = find(name);
   const StoredArray& array = *split.array;
   const std::shared_ptr<const ByteStore> store = store_of(name);
-  const SplitFacts facts{split.groups, std::make_shared<const Labels>(labels(name))};
+  const SplitFacts facts{split.groups, std::make_shared<const Labels>(labels(name)), group_labels(name)};
   if (info_.rows > 0) return images_view(store, array.rows(), array.row_bytes(), facts);
-  if (split.boundaries.empty() || cross_files) return stream_view(store, {0, array.rows()}, {split.groups});
+  if (split.boundaries.empty() || cross_files)
+    return stream_view(store, {0, array.rows()}, {split.groups, nullptr, group_labels(name)});
   return stream_view(store, split.boundaries, facts);
 }
 
@@ -100,7 +101,7 @@ std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, const
         "files or lines, or set data.documents: joined",
         path(), name, name_of(config.documents));
   if (config.documents == Documents::rows || found.boundaries.empty()) return split(name);
-  return documents_view(store_of(name), found.boundaries, {found.groups});
+  return documents_view(store_of(name), found.boundaries, {found.groups, nullptr, group_labels(name)});
 }
 
 SplitSize Dataset::size(const std::string& name) const {
@@ -127,23 +128,41 @@ std::int64_t Dataset::sequences(const std::string& name) const {
   return split.boundaries.empty() ? 1 : std::ssize(split.boundaries) - 1;
 }
 
-// Bytes, or numbers of 16 bits in little-endian order, as this program's are everywhere.
 Labels Dataset::labels(const std::string& split) const {
   constexpr std::int64_t most = 4096;  // labels per sequence
   const std::string name = split + "_labels";
   if (!holds(name)) return {};
-  const auto [rank, entry] = StoredArray::type_in(*file_, name);
-  const StoredArray array(file_, name, {rank == 2 ? 2 : 1, entry == 2 ? 2U : 1U});
-  const auto bytes_of_one = static_cast<std::int64_t>(entry == 2 ? 2 : 1);
-  Labels out;
-  out.each = array.row_bytes() / bytes_of_one;
-  if (array.rows() > sequences(split) || out.each > most)
-    throw user_error("{} has {} rows of {} labels for {} sequences; prepare the file again", array.where(),
-                     thousands(array.rows()), thousands(out.each), thousands(sequences(split)));
-  const std::vector<std::uint8_t> bytes = array.read_all();
-  if (bytes_of_one == 1) return {{bytes.begin(), bytes.end()}, out.each};
-  out.values.resize(bytes.size() / 2);
-  if (!bytes.empty()) std::memcpy(out.values.data(), bytes.data(), bytes.size());
+  const int rank = StoredArray::type_in(*file_, name).rank;
+  const auto [array, values] = read_labels(name, rank == 2 ? 2 : 1, 4);
+  const std::int64_t each = rank == 2 && array->rows() > 0 ? std::ssize(values) / array->rows() : 1;
+  if (array->rows() > sequences(split) || each > most)
+    throw user_error("{} has {} rows of {} labels for {} sequences; prepare the file again", array->where(),
+                     thousands(array->rows()), thousands(each), thousands(sequences(split)));
+  return {values, each};
+}
+
+std::vector<std::uint16_t> Dataset::group_labels(const std::string& split) const {
+  const std::string name = split + "_group_labels";
+  if (!holds(name)) return {};
+  const auto [array, values] = read_labels(name, 1, 2);
+  const std::int64_t groups = std::max<std::int64_t>(std::ssize(find(split).groups) - 1, 0);
+  if (array->rows() != groups)
+    throw user_error("{} has {} labels for {} groups; prepare the file again", array->where(), thousands(array->rows()),
+                     thousands(groups));
+  return {values.begin(), values.end()};
+}
+
+// Numbers of 8, 16 or 32 bits in little-endian order, as this program's are everywhere.
+Dataset::StoredLabels Dataset::read_labels(const std::string& name, int rank, std::size_t widest) const {
+  const std::size_t entry = StoredArray::type_in(*file_, name).entry;
+  const std::size_t bytes_of_one = entry <= widest && (entry == 2 || entry == 4) ? entry : 1;
+  StoredLabels out{std::make_unique<const StoredArray>(file_, name, StoredArray::Type{rank, bytes_of_one}), {}};
+  const std::vector<std::uint8_t> bytes = out.array->read_all();
+  for (std::size_t at = 0; at + bytes_of_one <= bytes.size(); at += bytes_of_one) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, bytes.data() + at, bytes_of_one);
+    out.values.push_back(value);
+  }
   return out;
 }
 
@@ -161,6 +180,7 @@ void Dataset::verify() const {
   for (const auto& [name, split] : splits_) {
     split.array->verify();
     labels(name);
+    group_labels(name);
   }
   sources();
 }
@@ -252,15 +272,24 @@ void check_answered(const SequenceSet& sequences, const Objective& objective, co
         "{}: has not kept where groups end, of which objective.kind {} asks some as a whole; prepare it with --groups, "
         "or set data.documents: separate",
         where, kind);
+  if (objective.group_labels() > 0) {
+    const std::span<const std::uint16_t> labels = sequences.group_labels();
+    if (labels.empty())
+      throw user_error("{}: has no labels of groups, which objective.kind {} asks for; prepare it with some", where,
+                       kind);
+    if (const std::uint16_t most = *std::max_element(labels.begin(), labels.end()); most >= objective.group_labels())
+      throw user_error("{}: has a group of class {}, but objective.classes is {}; set it to the number of classes",
+                       where, most, objective.group_labels());
+  }
   if (objective.labels() == 0) return;
   for (std::int64_t s = 0; s < sequences.sequences(); ++s) {
-    const std::span<const std::uint16_t> labels = sequences.labels(s);
+    const std::span<const std::uint32_t> labels = sequences.labels(s);
     if (std::ssize(labels) != objective.labels())
       throw user_error(
           "{}: has {} of every sequence, but objective.kind {} reads {}; prepare it with labels, and for those of "
           "documents set data.documents: rows",
           where, counted(std::ssize(labels), "label"), kind, objective.labels());
-    if (const std::string problem = objective.problem_of_labels(labels); !problem.empty())
+    if (const std::string problem = objective.problem_of_labels(labels, sequences.length(s)); !problem.empty())
       throw user_error("{}: sequence {} {}", where, s, problem);
   }
 }

@@ -3,8 +3,9 @@
 // Layout: datasets `train`, `valid`, `test` of uint8, shape (sequences, length) for images or (bytes) for text and
 // sound. Sound from several files and text in documents also have `train_boundaries` etc.: int64 offsets, the first 0,
 // the last the length; `train_groups` etc. likewise, of sentences or paragraphs, which no document cuts.
-// Labelled sequences have `train_labels` etc.: uint8 or uint16, (sequences) or (sequences, labels); objectives say what
-// they mean. `train_zeros` etc. lists the chunks that hold only
+// Labelled sequences have `train_labels` etc.: uint8, uint16 or uint32, (sequences) or (sequences, labels); objectives
+// say what they mean: a class, labels that are 0 or 1, or where a span begins and ends, in bytes. Labelled groups have
+// `train_group_labels` etc.: uint8 or uint16, (groups). `train_zeros` etc. lists the chunks that hold only
 // zeros: int64 pairs of first and count. `sources` is text, one line per file: sha256, bytes, name. Attributes of the
 // root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text, with the seed if
 // one is used), and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"); or documents ("lines") and
@@ -46,7 +47,7 @@ const char* name_of(DataKind kind);
 
 // The labels of a split, as many for every sequence; none: it has none.
 struct Labels {
-  std::vector<std::uint16_t> values;
+  std::vector<std::uint32_t> values;
   std::int64_t each = 1;
 };
 
@@ -92,6 +93,7 @@ class Dataset {
   void scan(const std::string& split,
             const std::function<void(const std::uint8_t* bytes, std::int64_t count)>& piece) const;
   Labels labels(const std::string& split) const;
+  std::vector<std::uint16_t> group_labels(const std::string& split) const;
   std::vector<SourceFile> sources() const;
   // Reads everything. UserError if a checksum differs from the stored one.
   void verify() const;
@@ -102,7 +104,13 @@ class Dataset {
     std::vector<std::int64_t> boundaries, groups;  // empty: one sequence, no groups
   };
 
+  struct StoredLabels {
+    std::unique_ptr<const StoredArray> array;
+    std::vector<std::uint32_t> values;
+  };
+
   void open_split(const std::string& name);
+  StoredLabels read_labels(const std::string& name, int rank, std::size_t widest) const;  // in bytes
   std::shared_ptr<const ByteStore> store_of(const std::string& name) const;
   bool holds(const std::string& name) const;
   std::vector<std::int64_t> offsets(const std::string& split, const char* level) const;

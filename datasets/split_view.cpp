@@ -35,11 +35,12 @@ class Sequences final : public SequenceSet {
   RowEnds groups(std::int64_t sequence) const override {
     return facts_.groups.empty() ? RowEnds{} : RowEnds{facts_.groups, begin(sequence)};
   }
-  std::span<const std::uint16_t> labels(std::int64_t sequence) const override {
+  std::span<const std::uint32_t> labels(std::int64_t sequence) const override {
     if (facts_.labels == nullptr || std::ssize(facts_.labels->values) != count_ * facts_.labels->each) return {};
     const std::size_t each = static_cast<std::size_t>(facts_.labels->each);
     return std::span(facts_.labels->values).subspan(static_cast<std::size_t>(sequence) * each, each);
   }
+  std::span<const std::uint16_t> group_labels() const override { return facts_.group_labels; }
 
  private:
   std::int64_t begin(std::int64_t sequence) const {

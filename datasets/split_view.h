@@ -15,6 +15,7 @@ struct Labels;
 struct SplitFacts {
   std::vector<std::int64_t> groups = {};      // where they end, over all sequences one after another
   std::shared_ptr<const Labels> labels = {};  // one set per sequence
+  std::vector<std::uint16_t> group_labels = {};
 };
 
 class ByteStore {

@@ -85,6 +85,7 @@ void StoredArray::read_type(Type wanted) {
     throw not_ours(file_->name(), fmt::format("'{}' does not hold {}", name_,
                                               wanted.entry == 1   ? "uint8"
                                               : wanted.entry == 2 ? "uint16 in little-endian order"
+                                              : wanted.entry == 4 ? "uint32 in little-endian order"
                                                                   : "int64 in little-endian order"));
   hsize_t sizes[H5S_MAX_RANK] = {};
   if (!space.valid() || H5Sget_simple_extent_type(space) != H5S_SIMPLE ||
@@ -194,7 +195,10 @@ StoredArray::Bytes StoredArray::read_rows(std::int64_t row) const {
   const hsize_t size[2] = {static_cast<hsize_t>(count), static_cast<hsize_t>(row_bytes_ / entry_)};
   const hsize_t entries = size[0] * size[1];
   const hdf5::Handle space = H5Dget_space(dataset_), memory = H5Screate_simple(1, &entries, nullptr);
-  const hid_t type = entry_ == 1 ? H5T_NATIVE_UINT8 : entry_ == 2 ? H5T_NATIVE_UINT16 : H5T_NATIVE_INT64;
+  const hid_t type = entry_ == 1   ? H5T_NATIVE_UINT8
+                     : entry_ == 2 ? H5T_NATIVE_UINT16
+                     : entry_ == 4 ? H5T_NATIVE_UINT32
+                                   : H5T_NATIVE_INT64;
   if (H5Sselect_hyperslab(space, H5S_SELECT_SET, start, nullptr, size, nullptr) < 0 ||
       H5Dread(dataset_, type, memory, space, H5P_DEFAULT, out.data()) < 0)
     return {};

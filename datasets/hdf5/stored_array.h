@@ -39,7 +39,7 @@ class StoredArray final : public ByteStore {
  public:
   struct Type {
     int rank = 1;           // 1 or 2 dimensions
-    std::size_t entry = 1;  // bytes: 1 for uint8, 2 for uint16, 8 for int64
+    std::size_t entry = 1;  // bytes: 1 for uint8, 2 for uint16, 4 for uint32, 8 for int64
   };
   // UserError if the file has no array of that name and type, or is too small to hold it.
   StoredArray(std::shared_ptr<const Hdf5Input> file, const std::string& name, Type type);

@@ -1,5 +1,7 @@
 #include "datasets/objectives/kinds.h"
 
+#include "datasets/objectives/answer_spans.h"
+#include "datasets/objectives/group_classes.h"
 #include "datasets/objectives/masked_bytes.h"
 #include "datasets/objectives/next_byte.h"
 #include "datasets/objectives/of_rows.h"
@@ -8,10 +10,8 @@ namespace longstride {
 
 std::vector<ObjectiveKind>& objective_kinds() {
   static std::vector<ObjectiveKind> kinds = {
-      objective_of_kind<NextByte>,
-      objective_of_kind<Masked>,
-      objective_of_kind<Classes>,
-      objective_of_kind<IndependentLabels>,
+      objective_of_kind<NextByte>,          objective_of_kind<Masked>, objective_of_kind<Classes>,
+      objective_of_kind<IndependentLabels>, objective_of_kind<Spans>,  objective_of_kind<Sentences>,
   };
   return kinds;
 }

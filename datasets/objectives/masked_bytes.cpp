@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
-#include "framework/core/errors.h"
+#include "datasets/objectives/row_tokens.h"
 #include "kernels/base/philox.h"
 
 namespace longstride {
@@ -82,12 +82,8 @@ std::vector<Masked::Unit> Masked::units(const RowBytes& of, std::int64_t count, 
 }
 
 void Masked::write(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const {
-  const std::int64_t seq = batch.tokens.size(1), count = of.length.value_or(seq);
-  LONGSTRIDE_CHECK(batch.tokens.dtype() == Dtype::u16, "masks in tokens of 8 bits");
+  const std::int64_t seq = batch.tokens.size(1), count = write_tokens(batch, row, of, 0);
   auto* tokens = batch.tokens.as<std::uint16_t>() + row * seq;
-  std::copy_n(of.bytes, count, tokens);
-  std::fill(tokens + count, tokens + seq, static_cast<std::uint16_t>(ids::pad));
-  if (batch.starts.given()) batch.starts.as<std::uint8_t>()[row] = of.starts ? 1 : 0;
   if (!batch.targets.given()) return;
   std::copy_n(tokens, seq, batch.targets.as<std::uint16_t>() + row * seq);
   float* weights = batch.weights.as<float>() + row * seq;
@@ -148,7 +144,7 @@ nlohmann::ordered_json Masked::answers_of(const AnsweredRow& row) const {
 
 void Masked::add(const Answered& one, double* sums) const {
   sums[0] += one.loss;
-  sums[1] += one.right ? one.weight : 0;
+  sums[1] += one.right * one.weight;
 }
 
 std::vector<Figure> Masked::figures(const Scored& scored) const {

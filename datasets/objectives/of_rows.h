@@ -8,6 +8,14 @@
 
 namespace longstride {
 
+inline constexpr Range class_counts{2, 65536, false, false, "a whole number from 2 to 65,536"};
+
+// The best of some classes at a place of the text, with the probabilities of all.
+nlohmann::ordered_json choice_of(std::int64_t position, const float* scores, std::int64_t classes);
+// From the sums of losses and of right answers: the accuracy, which decides, and the loss. Training
+// knows the loss alone.
+std::vector<Figure> figures_of_choices(const Scored& scored);
+
 enum class RowRead : std::uint8_t { classify, mean };
 
 class OfRows : public Objective {
@@ -39,7 +47,7 @@ class Classes final : public OfRows {
  public:
   explicit Classes(std::int64_t classes = 2, RowRead read = RowRead::classify) : OfRows(classes, read) {}
   const char* kind() const override { return "classes"; }
-  std::string problem_of_labels(std::span<const std::uint16_t> labels) const override;
+  std::string problem_of_labels(std::span<const std::uint32_t> labels, std::int64_t bytes) const override;
   nlohmann::ordered_json answers_of(const AnsweredRow& row) const override;
   double guess() const override;
 
@@ -53,7 +61,7 @@ class IndependentLabels final : public OfRows {
  public:
   explicit IndependentLabels(std::int64_t labels = 2, RowRead read = RowRead::classify) : OfRows(labels, read) {}
   const char* kind() const override { return "labels"; }
-  std::string problem_of_labels(std::span<const std::uint16_t> labels) const override;
+  std::string problem_of_labels(std::span<const std::uint32_t> labels, std::int64_t bytes) const override;
   nlohmann::ordered_json answers_of(const AnsweredRow& row) const override;
   double guess() const override;
 

@@ -2,16 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 namespace longstride {
-namespace {
-
-bool is_one_of(std::string_view characters, std::uint8_t byte) {
-  return characters.find(static_cast<char>(byte)) != std::string_view::npos;
-}
-
-}  // namespace
 
 void DocumentCutter::append(SplitId split, const std::uint8_t* bytes, std::int64_t count) {
   if (rule_.documents == DocumentsAre::marks)
@@ -79,42 +71,16 @@ void DocumentCutter::write(SplitId split, const std::uint8_t* bytes, std::int64_
   if (count == 0) return;
   if (split != split_) end_document();
   split_ = split;
-  if (rule_.groups != GroupsAre::none) end_groups(bytes, count);
+  if (rule_.groups != GroupsAre::none)
+    groups_.read(bytes, count, writer_.bytes(split_), [&](std::int64_t end) { writer_.end_group(split_, end); });
   writer_.append(split, bytes, count);
-}
-
-void DocumentCutter::end_groups(const std::uint8_t* bytes, std::int64_t count) {
-  const bool sentences = rule_.groups == GroupsAre::sentences;
-  const std::int64_t first = writer_.bytes(split_);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint8_t byte = bytes[i];
-    if (byte == '\n') {
-      blank_line_ = blank_line_ || blank_;
-      blank_ = true;
-      line_ = first + i + 1;
-    }
-    if (is_one_of(" \t\r\n", byte)) {
-      spaced_ = stopped_;
-      continue;
-    }
-    if (text_ && blank_line_)
-      writer_.end_group(split_, line_);
-    else if (sentences && spaced_)
-      writer_.end_group(split_, first + i);
-    text_ = true;
-    blank_line_ = blank_ = false;
-    stopped_ = is_one_of(".!?", byte) || (stopped_ && !spaced_ && is_one_of("\"')]", byte));
-    spaced_ = false;
-  }
 }
 
 void DocumentCutter::end_document() {
   if (rule_.documents == DocumentsAre::joined) return;
   if (rule_.groups != GroupsAre::none) writer_.end_group(split_, writer_.bytes(split_));
   writer_.end_document(split_);
-  text_ = blank_line_ = stopped_ = spaced_ = false;
-  blank_ = true;
-  line_ = writer_.bytes(split_);
+  groups_.end_document(writer_.bytes(split_));
 }
 
 }  // namespace longstride

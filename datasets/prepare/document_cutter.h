@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "datasets/group_finder.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/prepare.h"
 
@@ -14,13 +15,11 @@ namespace longstride {
 // out.
 //  - A mark is removed from the bytes, also where a split cuts it.
 //  - A line keeps its line feed.
-//  - A paragraph ends before the first line that is not blank after one that is, or several. Blank lines hold nothing
-//    but spaces, tabs and carriage returns.
-//  - A sentence ends where a paragraph does, and where white space follows a stop, exclamation or question mark and any
-//    closing quotes and brackets.
 class DocumentCutter {
  public:
-  DocumentCutter(DatasetWriter& writer, const DocumentRule& rule) : writer_(writer), rule_(rule) { find_borders(); }
+  DocumentCutter(DatasetWriter& writer, const DocumentRule& rule) : writer_(writer), rule_(rule), groups_(rule.groups) {
+    find_borders();
+  }
 
   void append(SplitId split, const std::uint8_t* bytes, std::int64_t count);
   void end_file();  // no document continues
@@ -32,7 +31,6 @@ class DocumentCutter {
   void append_lines(SplitId split, const std::uint8_t* bytes, std::int64_t count);
   void give_up(std::size_t held);  // the beginning of what may have been a mark is text
   void write(SplitId split, const std::uint8_t* bytes, std::int64_t count);
-  void end_groups(const std::uint8_t* bytes, std::int64_t count);
   void end_document();
 
   DatasetWriter& writer_;
@@ -41,11 +39,7 @@ class DocumentCutter {
   std::vector<SplitId> held_;         // the splits of bytes that may begin a mark, which they equal so far
   std::vector<std::size_t> borders_;  // the longest end of each beginning of the mark that is a beginning too
   std::int64_t marks_ = 0;
-  // The group that is being read:
-  bool text_ = false;                       // it has more than white space
-  bool blank_line_ = false, blank_ = true;  // its last whole lines are blank; so far, this one is
-  bool stopped_ = false, spaced_ = false;   // behind a stop; and behind white space after it
-  std::int64_t line_ = 0;                   // place of the line that is being read
+  GroupFinder groups_;
 };
 
 }  // namespace longstride

@@ -31,6 +31,8 @@ struct Batch {
   // (rows, seq) i32, never decreasing along a row: the number of the position's group, such as a sentence
   // (RowBytes::groups), counted from any number. Padding is of the last one.
   Tensor sentences = {};
+  // (rows, seq) u8: 0 or 1 in turn for the groups of a document, such as sentences, or for the documents of a row
+  Tensor types = {};
   // (rows) u8: 1 where the row does not continue that of the step before, or not its document; absent: everywhere
   Tensor starts = {};
 
@@ -38,7 +40,8 @@ struct Batch {
   const Tensor& predicted() const { return targets.given() ? targets : tokens; }
   // Rows [begin, end).
   Batch slice(std::int64_t begin, std::int64_t end) const;
-  // Every row cut into `sequences` of equal length. Only for tokens, groups, and targets and weights of every position.
+  // Every row cut into `sequences` of equal length. Only for tokens, groups, types, and targets and weights of every
+  // position.
   Batch cut(std::int64_t sequences) const;
 };
 
@@ -48,12 +51,13 @@ struct BatchField {
 };
 inline constexpr BatchField batch_fields[] = {{"tokens", &Batch::tokens},       {"targets", &Batch::targets},
                                               {"weights", &Batch::weights},     {"groups", &Batch::groups},
-                                              {"sentences", &Batch::sentences}, {"starts", &Batch::starts}};
+                                              {"sentences", &Batch::sentences}, {"types", &Batch::types},
+                                              {"starts", &Batch::starts}};
 
 // The fields that a model reads, and the width of its ids.
 struct BatchFields {
   bool wide = false;  // ids of 16 bits
-  bool targets = false, weights = false, groups = false, sentences = false, starts = false;
+  bool targets = false, weights = false, groups = false, sentences = false, types = false, starts = false;
   std::int64_t asked = 0;  // targets, weights and losses of a row, as of one class or of groups; 0: one per position
 
   std::int64_t losses(std::int64_t positions) const { return asked > 0 ? asked : positions; }  // a row's

@@ -36,7 +36,9 @@ class SequenceSet {
   virtual std::span<const std::int64_t> documents(std::int64_t /*sequence*/) const { return {}; }
   // Where its groups, such as sentences, end; none: they are not known.
   virtual RowEnds groups(std::int64_t /*sequence*/) const { return {}; }
-  virtual std::span<const std::uint16_t> labels(std::int64_t /*sequence*/) const { return {}; }
+  virtual std::span<const std::uint32_t> labels(std::int64_t /*sequence*/) const { return {}; }
+  // One for each group between the boundaries that groups() gives; none: they have none.
+  virtual std::span<const std::uint16_t> group_labels() const { return {}; }
 
   // A row's bytes from `offset` of a sequence on, `length` of them, with what is known of them.
   RowBytes row(std::int64_t sequence, std::int64_t offset, std::int64_t length, const std::uint8_t* bytes) const {
@@ -45,7 +47,9 @@ class SequenceSet {
             .length = length,
             .documents = {documents(sequence), offset},
             .groups = {of_groups.boundaries, of_groups.offset + offset},
-            .labels = labels(sequence)};
+            .offset = offset,
+            .labels = labels(sequence),
+            .group_labels = group_labels()};
   }
 };
 

@@ -24,7 +24,10 @@ struct RowBytes {
   // Positions to hide and to ask for, in place of those that an objective that hides draws.
   std::optional<std::span<const std::int64_t>> hidden = {};
   RowEnds documents = {}, groups = {};         // where they end; none: the row is one of them
-  std::span<const std::uint16_t> labels = {};  // the sequence's; empty: there are none
+  std::int64_t offset = 0;                     // where the row begins in its sequence
+  std::span<const std::uint32_t> labels = {};  // the sequence's; empty: there are none
+  // Labels of groups, one for every two successive boundaries; empty: there are none.
+  std::span<const std::uint16_t> group_labels = {};
 
   // Calls f(begin, end) for every group in the first `count` bytes, none of which crosses the end of a document.
   template <class F>
@@ -53,7 +56,8 @@ struct Answers {
 // A loss, which has been multiplied by its weight.
 struct Answered {
   double loss = 0, weight = 1;
-  bool right = false;  // the target has the best score; only known to objectives that judge
+  double right = 0;  // how right the answer is, from 0 to 1 (Predicts::judge); only known to objectives that judge
+  std::int64_t number = 0;  // its number in what the row asks
 };
 
 // Sums over the losses of an evaluation, or of a step of training.
@@ -99,12 +103,18 @@ class Objective {
   virtual std::int64_t leading() const { return 0; }
   // Needs of the data: the labels of a sequence, 0 if it reads none, and groups or documents.
   virtual std::int64_t labels() const { return 0; }
-  // The fault of a sequence's labels, such as "has class 7, but ..."; empty: none.
-  virtual std::string problem_of_labels(std::span<const std::uint16_t> /*labels*/) const { return {}; }
+  // The fault of the labels of a sequence of so many bytes, such as "has class 7, but ..."; empty: none.
+  virtual std::string problem_of_labels(std::span<const std::uint32_t> /*labels*/, std::int64_t /*bytes*/) const {
+    return {};
+  }
   virtual bool reads_groups() const { return false; }
+  // Positions of the longest rows that it can ask about; 0: any number.
+  virtual std::int64_t most_context() const { return 0; }
+  // Labels of groups are below this number; 0: it reads none.
+  virtual std::int64_t group_labels() const { return 0; }
 
   // Writes row `row` of a batch in host memory, those of its fields that are given: a pure function of bytes and key.
-  // write_row_of() writes its groups and sentences besides.
+  // write_row_of() writes its groups, sentences and types besides.
   virtual void write(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const = 0;
 
   // True if it hides bytes, for which a byte of the same kind may stand: replaced() gives another.

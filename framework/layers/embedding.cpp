@@ -7,9 +7,9 @@ namespace longstride {
 
 EmbeddingLayer::EmbeddingLayer(ParameterSet& parameters, const std::string& name, std::int64_t vocabulary,
                                std::int64_t width, const std::vector<PositionIndex>& positions, double token_deviation,
-                               double position_deviation, double scale, ReadsToken reads)
+                               double position_deviation, double scale, ReadsToken reads, const std::string& ending)
     : start_(reads == ReadsToken::own ? nullptr : &parameters.add(name + ".start", {width}, {token_deviation, 0})),
-      token_(parameters.add(name + ".token.weight", {vocabulary, width}, {token_deviation, 0})),
+      token_(parameters.add(name + ending + ".weight", {vocabulary, width}, {token_deviation, 0})),
       index_(positions),
       scale_(scale) {
   for (std::size_t j = 0; j < positions.size(); ++j)

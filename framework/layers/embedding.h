@@ -22,11 +22,12 @@ enum class ReadsToken : std::uint8_t { previous, own };
 
 class EmbeddingLayer {
  public:
-  // Declares `name`.start (width), unless positions read their own tokens, `name`.token.weight (vocabulary, width) and
-  // `name`.position.<j>.weight (size, width), normal with these standard deviations.
+  // Declares `name`.start (width), unless positions read their own tokens, `name`.token.weight (vocabulary, width), or
+  // with another ending than .token, and `name`.position.<j>.weight (size, width), normal with these standard
+  // deviations.
   EmbeddingLayer(ParameterSet& parameters, const std::string& name, std::int64_t vocabulary, std::int64_t width,
                  const std::vector<PositionIndex>& positions, double token_deviation, double position_deviation,
-                 double scale = 1, ReadsToken reads = ReadsToken::previous);
+                 double scale = 1, ReadsToken reads = ReadsToken::previous, const std::string& ending = ".token");
 
   // y (batch, run, width): positions [first, first + run) of the sequences batch.tokens (batch, seq), seq >= first +
   // run. The embedding of a position reads the token that Batch says, or its own. first > 0 requires a single sequence,

@@ -1,25 +1,45 @@
 #include "framework/layers/input.h"
 
 #include "framework/ops/basic.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace longstride {
 
+namespace {
+
+// A batch whose tokens are its types.
+Batch types_of(const Batch& batch) { return {batch.types}; }
+
+}  // namespace
+
+void Input::embed_positions(Context& ctx, const Batch& batch, const Tensor& y, std::int64_t first) const {
+  embedding_->forward(ctx, batch, y, first);
+  if (types_ == nullptr) return;
+  Scratch scratch(ctx);
+  const Tensor of_types = scratch.like(y);
+  types_->forward(ctx, types_of(batch), of_types, first);
+  ops::run(ctx, kernels::AddArgs{of_types, y});
+}
+
 void Input::embed(Context& ctx, const Batch& batch, const Tensor& h, std::int64_t first) const {
-  if (added_ == nullptr) return embedding_->forward(ctx, batch, h, first);
+  if (added_ == nullptr) return embed_positions(ctx, batch, h, first);
   Scratch scratch(ctx);
   const Tensor positions = scratch.tensor({h.size(0), h.size(1) - added_->count(), h.size(2)}, h.dtype());
-  embedding_->forward(ctx, batch, positions, first);
+  embed_positions(ctx, batch, positions, first);
   added_->place(ctx, positions, h);
   added_->forward(ctx, h);
 }
 
-void Input::embed_back(Context& ctx, const Tensor& dh, const Batch& batch, std::int64_t first) const {
-  if (added_ == nullptr) return embedding_->backward(ctx, dh, batch, first);
+void Input::embed_backward(Context& ctx, const Tensor& dh, const Batch& batch, std::int64_t first) const {
   Scratch scratch(ctx);
-  const Tensor positions = scratch.tensor({dh.size(0), dh.size(1) - added_->count(), dh.size(2)}, dh.dtype());
-  added_->take(ctx, dh, positions);
+  Tensor positions = dh;
+  if (added_ != nullptr) {
+    positions = scratch.tensor({dh.size(0), dh.size(1) - added_->count(), dh.size(2)}, dh.dtype());
+    added_->take(ctx, dh, positions);
+    added_->backward(ctx, dh);
+  }
   embedding_->backward(ctx, positions, batch, first);
-  added_->backward(ctx, dh);
+  if (types_ != nullptr) types_->backward(ctx, positions, types_of(batch), first);
 }
 
 // A norm writes the compute type.
@@ -39,12 +59,12 @@ void Input::forward(Context& ctx, const Batch& batch, const Tensor& h, Tape* tap
 
 void Input::backward(Context& ctx, const Tensor& dh, const Batch& batch, Tape& tape, std::int64_t first) const {
   dropout_.apply(ctx, dh);
-  if (norm_ == nullptr) return embed_back(ctx, dh, batch, first);
+  if (norm_ == nullptr) return embed_backward(ctx, dh, batch, first);
   Scratch scratch(ctx);
   Tensor dy = dh;
   if (dh.dtype() != ctx.compute) ops::copy(ctx, dh, dy = scratch.tensor(dh.shape(), ctx.compute));
   norm_->backward_before(ctx, dy, dh, kernels::HeldGradient::none, nullptr, tape);
-  embed_back(ctx, dh, batch, first);
+  embed_backward(ctx, dh, batch, first);
 }
 
 }  // namespace longstride

@@ -21,6 +21,11 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t i
   weight_.stacked = outs;
 }
 
+void Linear::start_like(const Linear& other, std::int64_t first) const {
+  weight_.init.like = other.weight_.name, weight_.init.like_from = first * in();
+  if (bias_ != nullptr && other.bias_ != nullptr) bias_->init.like = other.bias_->name, bias_->init.like_from = first;
+}
+
 void Linear::apply(Context& ctx, const Tensor& x, const Tensor& y, const Tensor& residual) const {
   ops::linear(ctx, x, weight_.value, bias(), y, residual);
 }

@@ -17,10 +17,8 @@ class Linear {
   Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, const std::vector<std::int64_t>& outs,
          double deviation, bool biased = true);
 
-  // Its weight starts with the numbers of another's, from that one's output `first` on.
-  void start_like(const Linear& other, std::int64_t first) const {
-    weight_.init.like = other.weight_.name, weight_.init.like_from = first * in();
-  }
+  // It starts with the numbers of another's, from that one's output `first` on.
+  void start_like(const Linear& other, std::int64_t first) const;
 
   // y = x W^T + b, + residual if given; that may not be y.
   void apply(Context& ctx, const Tensor& x, const Tensor& y, const Tensor& residual = {}) const;

@@ -32,6 +32,12 @@ std::unique_ptr<EmbeddingLayer> make_embedding(const StackConfig& c, ReadsToken 
                                           c.embedding_scale ? std::sqrt(width) : 1.0, reads);
 }
 
+std::unique_ptr<EmbeddingLayer> make_types(const StackConfig& c, ParameterSet& parameters) {
+  const double deviation = c.deviation_or(c.init_deviations.embedding, static_cast<double>(c.width));
+  return std::make_unique<EmbeddingLayer>(parameters, "embedding.types", 2, c.width, std::vector<PositionIndex>{},
+                                          deviation, deviation, 1, ReadsToken::own, "");
+}
+
 }  // namespace
 
 // The order of declarations is that of the flat buffers, and of the exchange between ranks.
@@ -39,12 +45,14 @@ StackModel::StackModel(std::shared_ptr<const StackConfig> config, const InputFor
     : config_(std::move(config)), family_(config_->make_mixers(parameters_, states_)) {
   const StackConfig& c = *config_;
   auto embedding = make_embedding(c, input.reads, parameters_);
+  auto types = input.types ? make_types(c, parameters_) : nullptr;
   auto norm = input.norm ? std::make_unique<LayerNorm>(parameters_, "embedding.norm", c.width) : nullptr;
   std::unique_ptr<AddedRows> added;
   if (c.global.added > 0)
     added = std::make_unique<AddedRows>(parameters_, "embedding.global", c.global.added, !c.global.of_groups, c.width,
                                         c.deviation_or(c.init_deviations.embedding, static_cast<double>(c.width)));
-  input_ = std::make_unique<Input>(std::move(embedding), c.embedding_dropout, std::move(norm), std::move(added));
+  input_ = std::make_unique<Input>(std::move(embedding), c.embedding_dropout, std::move(norm), std::move(types),
+                                   std::move(added));
   stack_ = std::make_unique<Stack>(c, StackPlace{}, parameters_, [&](std::int64_t layer, const std::string& name) {
     return mixers_.emplace_back(family_->layer(parameters_, states_, {layer, name}));
   });
@@ -69,6 +77,7 @@ BatchFields StackModel::fields() const {
   }
   fields.groups = config_->documents.separate;
   fields.sentences = config_->global.of_groups;
+  fields.types = input_->reads_types();
   fields.weights |= config_->documents.padded;
   return fields;
 }

@@ -16,7 +16,8 @@ namespace longstride {
 
 struct InputForm {
   ReadsToken reads = ReadsToken::previous;
-  bool norm = false;  // behind the embeddings: embedding.norm
+  bool norm = false;   // behind the embeddings: embedding.norm
+  bool types = false;  // embeddings of types: embedding.types
 };
 
 class StackModel : public Model, public SetsWindows, public MixesPositions, public Encodes {

@@ -17,6 +17,7 @@ namespace {
 struct EncodeOptions {
   std::string run, input, output, checkpoint = "last", weights = "automatic";
   bool replace = false, json = false;
+  GroupsOption groups;
   DeviceOption device;
 };
 
@@ -27,10 +28,13 @@ void run_encode(const EncodeOptions& o, Session& session) {
   const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
   const std::vector<std::uint8_t> bytes = bytes_of_input(run, o.input);
   const auto count = static_cast<std::int64_t>(bytes.size());
+  const std::vector<std::int64_t> groups = groups_of_input(run, o.groups, bytes);
   std::vector<float> rows;
   std::int64_t width = 0;
   read_windows(run, count, false, device, [&](RowReader& reader, const FileWindow& window) {
-    reader.write({.bytes = bytes.data() + window.first}, window.count, {0, window.number});
+    RowBytes of{.bytes = bytes.data() + window.first};
+    of.offset = window.first, of.groups = {groups, window.first};
+    reader.write(of, window.count, {0, window.number});
     const std::span<const float> hidden = reader.hidden();
     width = required<Encodes>(*run.model, "give hidden rows").width();
     rows.insert(rows.end(), hidden.end() - static_cast<std::ptrdiff_t>(window.count * width), hidden.end());
@@ -53,6 +57,7 @@ void add_encode(CLI::App& app, Session& session) {
       ->capture_default_str()
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   encode->add_flag("--force", o->replace, "replace the output");
+  add_groups_option(*encode, o->groups);
   add_device_option(*encode, o->device);
   add_json_option(*encode, o->json);
   encode->callback([o, &session] { run_encode(*o, session); });

@@ -1,5 +1,6 @@
 // A file of bytes, read by a trained model window after window: what `encode` and `predict` share.
 #pragma once
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -12,6 +13,15 @@ namespace longstride {
 
 // UserError if it cannot be read or is empty, or if the run was trained on something else than text.
 std::vector<std::uint8_t> bytes_of_input(const LoadedRun& run, const std::string& path);
+
+// The option --groups of a command that reads a file, and where these groups end: sentences unless it says otherwise.
+// None if neither the objective nor the model reads them; then UserError if the option is given.
+struct GroupsOption {
+  std::string which;
+};
+void add_groups_option(CLI::App& command, GroupsOption& option);
+std::vector<std::int64_t> groups_of_input(const LoadedRun& run, const GroupsOption& option,
+                                          const std::vector<std::uint8_t>& bytes);
 
 // One window of the file, which begins at `first`.
 struct FileWindow {

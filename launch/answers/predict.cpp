@@ -19,6 +19,7 @@ namespace {
 struct PredictOptions {
   std::string run, input, mask, checkpoint = "last", weights = "automatic";
   bool json = false;
+  GroupsOption groups;
   DeviceOption device;
 };
 
@@ -67,10 +68,12 @@ void run_predict(const PredictOptions& o, const CLI::App& command, Session& sess
         "--input {}: does not have '{}', which stands for a hidden byte; write it there, or leave out "
         "--mask",
         printable(o.input), printable(o.mask));
+  const std::vector<std::int64_t> groups = groups_of_input(run, o.groups, bytes);
   nlohmann::ordered_json all = {{"run", o.run}, {"answers", nlohmann::ordered_json::array()}};
   read_windows(run, static_cast<std::int64_t>(bytes.size()), true, device,
                [&](RowReader& reader, const FileWindow& window) {
                  RowBytes of{.bytes = bytes.data() + window.first};
+                 of.offset = window.first, of.groups = {groups, window.first};
                  const std::vector<std::int64_t> hidden = within(places, window);
                  if (masks) of.hidden = hidden;
                  const Batch& row = reader.write(of, window.count, {0, window.number});
@@ -101,6 +104,7 @@ void add_predict(CLI::App& app, Session& session) {
   predict->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->capture_default_str()
       ->check(CLI::IsMember({"automatic", "last", "average"}));
+  add_groups_option(*predict, o->groups);
   add_device_option(*predict, o->device);
   add_json_option(*predict, o->json);
   predict->callback([o, predict, &session] { run_predict(*o, *predict, session); });

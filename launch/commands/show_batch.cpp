@@ -52,10 +52,18 @@ nlohmann::ordered_json as_json(const Tensor& t) {
   return std::vector<std::int64_t>(of.begin(), of.end());
 }
 
-// A row's positions in runs of one document and weight, a line for every 64 bytes. Padding is a run of zeros.
-void print_row(const Batch& row, std::int64_t number) {
-  const std::vector<double> ids = numbers(row.predicted()), groups = numbers(row.groups),
-                            weights = numbers(row.weights);
+// The answers that a row asks for, where they are no ids of tokens.
+void print_answers(const Batch& row) {
+  const std::vector<double> targets = numbers(row.targets), weights = numbers(row.weights);
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    if (weights[i] != 0) fmt::print("{:>8}  asked, {}\n", i, targets[i]);
+}
+
+// A row's positions in runs of one document and weight, a line for every 64 bytes. Padding is one run. `of_ids`:
+// answers are ids of tokens, which are shown instead of those that are read.
+void print_row(const Batch& row, std::int64_t number, bool of_ids) {
+  const std::vector<double> ids = numbers(of_ids ? row.predicted() : row.tokens), groups = numbers(row.groups),
+                            weights = of_ids ? numbers(row.weights) : std::vector<double>{};
   const bool alone = row.starts.given() && row.starts.as<const std::uint8_t>()[0] == 0;
   fmt::print("row {}{}\n", number, alone ? ", which continues that of the step before" : "");
   const auto of = [](const std::vector<double>& field, std::size_t i, double absent) {
@@ -68,10 +76,11 @@ void print_row(const Batch& row, std::int64_t number) {
     };
     std::string text;
     std::size_t end = i;
-    while (weight == 0 && in_run(end) && ids[end] == 0) ++end;
+    const auto pads = [&](double id) { return id == static_cast<double>(ids::pad) || (weight == 0 && id == 0); };
+    while (in_run(end) && pads(ids[end])) ++end;
     if (end == ids.size() && end > i) {
       fmt::print("{:>8}  padding of {}\n", i, end - i);
-      return;
+      break;
     }
     for (end = i; end - i < line_bytes && in_run(end); ++end)
       if (ids[end] < static_cast<double>(ids::bytes))
@@ -82,6 +91,7 @@ void print_row(const Batch& row, std::int64_t number) {
                weight == 1 ? "" : fmt::format("weight {:g}  ", weight), printable(text));
     i = end;
   }
+  if (!of_ids) print_answers(row);
 }
 
 void run_batch(const BatchOptions& o, Session& session) {
@@ -99,7 +109,8 @@ void run_batch(const BatchOptions& o, Session& session) {
   const std::int64_t first = std::max<std::int64_t>(o.row, 0), end = o.row < 0 ? shape.rows : o.row + 1;
   if (!o.json) {
     fmt::print("{}: step {}, {} rows of {} bytes\n", recipe.name, o.step, shape.rows, shape.context);
-    for (std::int64_t row = first; row < end; ++row) print_row(batch.slice(row, row + 1), row);
+    for (std::int64_t row = first; row < end; ++row)
+      print_row(batch.slice(row, row + 1), row, recipe.objective->answers().choices == 0);
     return;
   }
   nlohmann::ordered_json out = {{"recipe", recipe.name}, {"step", o.step}, {"rows", nlohmann::ordered_json::array()}};

@@ -237,6 +237,10 @@ void check_objective(RecipeChecker& check, const Recipe& r) {
                         fmt::join(answered, " or "), r.model->kind());
   }
   r.objective->check(check);
+  if (const std::int64_t most = r.objective->most_context();
+      most > 0 && check.none_in({"data.context"}) && r.data.context > most)
+    check.refuse("data.context", "data.context is {}, but must be at most {} with objective.kind {}", r.data.context,
+                 most, kind);
   const BatchFields asked = r.objective->fields();
   const std::int64_t ranks = r.train.parallel.sequence_ranks;
   if (check.none_in({"parallel.sequence_ranks"}) && ranks > 1 && (asked.targets || asked.weights))

@@ -1,6 +1,7 @@
 #include "launch/run/begin_from.h"
 
 #include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -28,6 +29,12 @@ const Parameter* find(const ParameterSet& parameters, const std::string& name) {
   return found == all.end() ? nullptr : &*found;
 }
 
+// The origin of a parameter that `there` lacks: a part of another one, such as the projections of global rows.
+const Parameter* origin_of(const Parameter& p, const ParameterSet& there) {
+  const Parameter* const origin = p.init.like.empty() ? nullptr : find(there, p.init.like);
+  return origin != nullptr && p.init.like_from + p.shape.count() <= origin->shape.count() ? origin : nullptr;
+}
+
 // True if the rows of `other`, again and again, are as many as wanted.
 bool repeats(const Parameter& p, const Shape& other) {
   return p.shape.rank == 2 && other.rank == 2 && p.shape[1] == other[1];
@@ -37,7 +44,7 @@ bool repeats(const Parameter& p, const Shape& other) {
 std::string first_difference(const ParameterSet& there, const ParameterSet& here, const BeginFrom& from) {
   for (const Parameter& p : here.all()) {
     const Parameter* const other = find(there, p.name);
-    if (from.is_fresh(p.name) || (other == nullptr && p.may_be_new)) continue;
+    if (from.is_fresh(p.name) || (other == nullptr && (p.may_be_new || origin_of(p, there) != nullptr))) continue;
     if (other == nullptr) return fmt::format("{} {} is missing there", p.name, p.shape.text());
     if (from.is_repeated(p.name) && repeats(p, other->shape)) continue;
     if (!(other->shape == p.shape))
@@ -145,9 +152,6 @@ std::vector<std::string> files_of(const BeginFrom& from) {
 }
 
 void refuse_choices(const BeginFrom& from) {
-  if (!from.fresh.empty() || !from.repeated.empty())
-    throw user_error("--from {} is a file of weights, but --new and --repeat are for those of a run; leave them out",
-                     printable(from.run));
   const bool last = from.checkpoint.kind == CheckpointChoice::Kind::last;
   if (last && from.weights == "automatic") return;
   std::error_code none;
@@ -181,40 +185,70 @@ class WeightFiles {
           printable(from.run), difference);
     };
     for (const Parameter& p : parameters.all()) {
+      if (from.is_fresh(p.name)) continue;
       const auto found = tensors_.find(p.name);
-      if (found == tensors_.end() && p.may_be_new) continue;
+      if (found == tensors_.end() && (p.may_be_new || part_of(p) != nullptr)) continue;
       if (found == tensors_.end()) refuse(fmt::format("{} {} is missing there", p.name, p.shape.text()));
       const Shape& shape = found->second.second->shape;
+      if (from.is_repeated(p.name) && repeats(p, shape)) continue;
       if (!(shape == p.shape))
         refuse(fmt::format("{} is {} there and {} in the recipe", p.name, shape.text(), p.shape.text()));
     }
-    for (const auto& [name, found] : tensors_)
-      if (find(parameters, name) == nullptr)
+    for (const auto& [name, found] : tensors_) {
+      if (find(parameters, name) != nullptr) continue;
+      if (from.fresh.empty())
         refuse(fmt::format("{} {} is missing in the recipe's model", printable_beginning(name),
                            found.second->shape.text()));
+      spdlog::info("  {:<12}{}", "left out", printable_beginning(name));
+    }
   }
 
-  // As f32, to which f64 is rounded.
-  void read(const Parameter& p) const {
+  // The parameter, whose rows are those of the file, again and again. One that the file lacks begins as a part of
+  // another, or stays as it starts.
+  void read(const BeginFrom& from, const Parameter& p) const {
+    if (from.is_fresh(p.name)) return;
     const auto found = tensors_.find(p.name);
-    if (found == tensors_.end()) return;  // new: as it starts
-    const auto& [file, entry] = found->second;
-    const bool other = entry->dtype == Dtype::f64 || entry->dtype == Dtype::bf16 || entry->dtype == Dtype::f16;
-    if (!other) return file->read(entry->name, p.master);
-    const Block memory(Device::cpu, Tensor(nullptr, entry->dtype, entry->shape).bytes());
-    const Tensor stored(memory.data(), entry->dtype, entry->shape);
-    file->read(entry->name, stored);
-    if (entry->dtype != Dtype::f64) {
-      convert_exactly(stored, p.master);
-      return;
-    }
-    std::transform(stored.as<const double>(), stored.as<const double>() + stored.count(), p.master.as<float>(),
-                   [](double value) { return static_cast<float>(value); });
+    const TensorInFile* const whole = found != tensors_.end() ? &found->second : part_of(p);
+    if (whole == nullptr) return;
+    const std::vector<float> stored = values(*whole);
+    const std::size_t first = found != tensors_.end() ? 0 : static_cast<std::size_t>(p.init.like_from),
+                      count = static_cast<std::size_t>(p.shape.count());
+    for (std::size_t at = 0; at < count; at += stored.size() - first)
+      std::copy_n(stored.data() + first, std::min(stored.size() - first, count - at), p.master.as<float>() + at);
   }
 
  private:
+  using TensorInFile = std::pair<const SafetensorsReader*, const TensorEntry*>;
+
+  const TensorInFile* part_of(const Parameter& p) const {
+    const auto origin = p.init.like.empty() ? tensors_.end() : tensors_.find(p.init.like);
+    if (origin == tensors_.end()) return nullptr;
+    return p.init.like_from + p.shape.count() <= origin->second.second->shape.count() ? &origin->second : nullptr;
+  }
+
+  // As f32, to which f64 is rounded.
+  static std::vector<float> values(const TensorInFile& from) {
+    const auto& [file, entry] = from;
+    std::vector<float> out(static_cast<std::size_t>(entry->shape.count()));
+    const Tensor as_f32(out.data(), Dtype::f32, entry->shape);
+    const bool other = entry->dtype == Dtype::f64 || entry->dtype == Dtype::bf16 || entry->dtype == Dtype::f16;
+    if (!other) {
+      file->read(entry->name, as_f32);
+      return out;
+    }
+    const Block memory(Device::cpu, Tensor(nullptr, entry->dtype, entry->shape).bytes());
+    const Tensor stored(memory.data(), entry->dtype, entry->shape);
+    file->read(entry->name, stored);
+    if (entry->dtype == Dtype::f64)
+      std::transform(stored.as<const double>(), stored.as<const double>() + stored.count(), out.begin(),
+                     [](double value) { return static_cast<float>(value); });
+    else
+      convert_exactly(stored, as_f32);
+    return out;
+  }
+
   std::deque<SafetensorsReader> files_;
-  std::map<std::string, std::pair<const SafetensorsReader*, const TensorEntry*>> tensors_;
+  std::map<std::string, TensorInFile> tensors_;
 };
 
 // Files written by another program, or a checkpoint's. The model that reads them is the recipe's.
@@ -223,6 +257,7 @@ LoadedRun load_files(const BeginFrom& from, const std::vector<std::string>& path
   LoadedRun loaded;
   loaded.recipe = recipe;
   loaded.model = recipe.model->make_model();
+  check_components(from, loaded.model->parameters());
   ParameterSet& parameters = loaded.model->parameters();
   const WeightFiles files(paths, parameters);
   files.refuse_others(from, parameters);
@@ -231,7 +266,7 @@ LoadedRun load_files(const BeginFrom& from, const std::vector<std::string>& path
   parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
   parameters.initialise(recipe.train.seed);
   for (const Parameter& p : parameters.all()) {
-    files.read(p);
+    files.read(from, p);
     const float* values = p.master.as<const float>();
     if (!std::all_of(values, values + p.shape.count(), [](float value) { return std::isfinite(value); }))
       throw user_error("--from {}: weights of {} are not finite, so training cannot begin with them",
@@ -292,16 +327,25 @@ std::vector<std::string> left_out(const LoadedRun& loaded, const ParameterSet& p
   return names;
 }
 
+namespace {
+
+void copy_weights(const LoadedRun& loaded, const BeginFrom& from, Parameter& p) {
+  const ParameterSet& there = loaded.model->parameters();
+  const Parameter *const same = find(there, p.name), *const source = same != nullptr ? same : origin_of(p, there);
+  if (source == nullptr && p.may_be_new) return;
+  LONGSTRIDE_CHECK(source != nullptr, "weights that do not fit");
+  const std::size_t first = same != nullptr ? 0 : static_cast<std::size_t>(p.init.like_from) * sizeof(float),
+                    here = p.master.bytes(), given = source->master.bytes() - first;
+  LONGSTRIDE_CHECK(same == nullptr || given == here || from.is_repeated(p.name), "{} of another shape", p.name);
+  for (std::size_t at = 0; at < here; at += given)
+    std::memcpy(p.master.as<std::byte>() + at, source->master.as<std::byte>() + first, std::min(given, here - at));
+}
+
+}  // namespace
+
 void hand_over_weights(const LoadedRun* loaded, const BeginFrom& from, ParameterSet& parameters, Communicator& comm) {
   for (Parameter& p : parameters.all()) {
-    const Parameter* const source = loaded != nullptr ? find(loaded->model->parameters(), p.name) : nullptr;
-    if (loaded != nullptr && !from.is_fresh(p.name) && (source != nullptr || !p.may_be_new)) {
-      LONGSTRIDE_CHECK(source != nullptr, "weights that do not fit");
-      const std::size_t there = source->master.bytes(), here = p.master.bytes();
-      LONGSTRIDE_CHECK(there == here || from.is_repeated(p.name), "{} of another shape", p.name);
-      for (std::size_t at = 0; at < here; at += there)
-        std::memcpy(p.master.as<std::byte>() + at, source->master.data(), std::min(there, here - at));
-    }
+    if (loaded != nullptr && !from.is_fresh(p.name)) copy_weights(*loaded, from, p);
     comm.broadcast(p.master.data(), static_cast<std::int64_t>(p.master.bytes()), 0);
   }
 }

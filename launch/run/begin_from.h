@@ -11,7 +11,8 @@
 namespace longstride {
 
 struct BeginFrom {
-  std::string run = {};  // directory of a run, a safetensors file of weights, or a folder that save_pretrained has written
+  std::string run =
+      {};  // directory of a run, a safetensors file of weights, or a folder that save_pretrained has written
   CheckpointChoice checkpoint = {};
   std::string weights = "automatic";  // as load_run() has it
   std::vector<std::string> fresh =
@@ -23,8 +24,9 @@ struct BeginFrom {
 };
 
 // For rank 0. Reads only. UserError if `from` is neither a run nor such a file or folder, holds no whole checkpoint of
-// this choice, or has parameters with other names or shapes than the recipe's model. A file's tensors must be finite;
-// they are F32, BF16, F16 or F64, which is rounded, and may have "model." before their names.
+// this choice, or has parameters with other names or shapes than the recipe's model, unless the rest says how they
+// begin (Init::like). A file's tensors must be finite; they are F32, BF16, F16 or F64, which is rounded, and may have
+// "model." before their names.
 LoadedRun load_to_begin(const BeginFrom& from, const Recipe& recipe);
 
 // "/home/me/runs/base, step 2000, averaged weights", or the file's path: what the new run records.

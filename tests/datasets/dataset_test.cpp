@@ -1,4 +1,6 @@
 #include "datasets/dataset.h"
+#include "datasets/objectives/answer_spans.h"
+#include "datasets/objectives/group_classes.h"
 #include "datasets/objectives/of_rows.h"
 
 #include <algorithm>
@@ -277,14 +279,14 @@ TEST(Labels, AreThoseOfTheSequenceThatARowIsFrom) {
       }
     }
     const auto dataset = Dataset::open(path);
-    EXPECT_EQ(dataset->labels("train").values, labels);
+    EXPECT_EQ(dataset->labels("train").values, std::vector<std::uint32_t>(labels.begin(), labels.end()));
     EXPECT_EQ(dataset->labels("train").each, each);
     DataConfig config;
     config.documents = Documents::rows;
     const auto rows = dataset->split("train", config);
     const auto second = rows->labels(1);
-    EXPECT_EQ(std::vector<std::uint16_t>(second.begin(), second.end()),
-              std::vector<std::uint16_t>(labels.end() - each, labels.end()));
+    EXPECT_EQ(std::vector<std::uint32_t>(second.begin(), second.end()),
+              std::vector<std::uint32_t>(labels.end() - each, labels.end()));
     if (each == 1) {
       check_answered(*rows, Classes(301), "x");
       expect_user_error([&] { check_answered(*rows, Classes(300), "x"); },
@@ -300,6 +302,54 @@ TEST(Labels, AreThoseOfTheSequenceThatARowIsFrom) {
     config.documents = Documents::separate;
     EXPECT_TRUE(dataset->split("train", config)->labels(0).empty());
   }
+}
+
+// Labels of groups are one each, those of spans may need 32 bits, and both reach the rows of every view.
+TEST(Labels, OfGroupsReachEveryViewAndSpansMayHave32Bits) {
+  const Folder folder;
+  const std::string path = folder.path() + "/x.h5";
+  const auto raw = [](const auto& values) {
+    Bytes bytes(values.size() * sizeof values[0]);
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+  };
+  const auto write = [&](const std::vector<std::uint16_t>& classes) {
+    Foreign file(path);
+    file.kind("bytes");
+    for (const char* name : split_names) {
+      const std::string split = name;
+      const auto add = [&](const char* what, const std::vector<hsize_t>& shape, const Bytes& bytes, hid_t type) {
+        file.array((split + what).c_str(), shape, bytes, H5P_DEFAULT, type);
+      };
+      file.array(name, {10});
+      add("_boundaries", {3}, raw(std::vector<std::int64_t>{0, 4, 10}), H5T_STD_I64LE);
+      add("_groups", {5}, raw(std::vector<std::int64_t>{0, 2, 4, 7, 10}), H5T_STD_I64LE);
+      add("_labels", {2, 2}, raw(std::vector<std::uint32_t>{1, 3, 70000, 70001}), H5T_STD_U32LE);
+      add("_group_labels", {classes.size()}, raw(classes), H5T_STD_U16LE);
+    }
+  };
+  const std::vector<std::uint16_t> classes{3, 0, 1, 2};
+  write(classes);
+  const auto dataset = Dataset::open(path);
+  EXPECT_EQ(dataset->group_labels("train"), classes);
+  EXPECT_EQ(dataset->labels("train").values, (std::vector<std::uint32_t>{1, 3, 70000, 70001}));
+  for (const Documents documents : {Documents::joined, Documents::separate, Documents::rows}) {
+    DataConfig config;
+    config.documents = documents;
+    const auto view = dataset->split("train", config);
+    const auto found = view->group_labels();
+    EXPECT_EQ(std::vector<std::uint16_t>(found.begin(), found.end()), classes);
+    check_answered(*view, Sentences(4), "x");
+    expect_user_error([&] { check_answered(*view, Sentences(3), "x"); },
+                      "x: has a group of class 3, but objective.classes is 3; set it to the number of classes");
+    if (documents == Documents::rows) {
+      EXPECT_EQ(view->row(1, 2, 3, nullptr).offset, 2);
+      EXPECT_EQ(view->row(1, 2, 3, nullptr).groups.offset, 6);
+      expect_user_error([&] { check_answered(*view, Spans(), "x"); }, "x: sequence 1 has labels 70000 and 70001, but");
+    }
+  }
+  write({1, 2});
+  expect_user_error([&] { Dataset::open(path)->split("train"); }, "has 2 labels for 4 groups; prepare the file again");
 }
 
 }  // namespace

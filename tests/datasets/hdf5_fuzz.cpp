@@ -45,8 +45,10 @@ std::string read_everything(const Bytes& file, bool resident) {
       split->read(s, 0, split->length(s), out.data());
       sha.update(out.data(), out.size());
     }
-    const std::vector<std::uint16_t> labels = dataset->labels(name).values;
+    const std::vector<std::uint32_t> labels = dataset->labels(name).values;
     sha.update(labels.data(), labels.size() * sizeof labels[0]);
+    const std::vector<std::uint16_t> of_groups = dataset->group_labels(name);
+    sha.update(of_groups.data(), of_groups.size() * sizeof of_groups[0]);
   }
   for (const SourceFile& source : dataset->sources()) sha.update(source.name.data(), source.name.size());
   if (!resident) dataset->verify();

@@ -6,6 +6,7 @@
 #include "kernels/base/philox.h"
 #include "kernels/binary_loss/binary_loss.h"
 #include "kernels/mean_rows/mean_rows.h"
+#include "kernels/span_loss/span_loss.h"
 
 namespace longstride::kernels {
 namespace {
@@ -61,6 +62,29 @@ TEST(EmulatedRowHeads, BinaryLossesEqualTheCpus) {
     args.weights = Tensor(weights.data(), Dtype::f32, {n});
     args.right = Tensor(right[gpu].data(), Dtype::u8, {n});
     gpu != 0 ? cuda::binary_loss(args, {}) : cpu::binary_loss(args, {});
+  }
+  expect_near(losses[1], losses[0]);
+  expect_near(gradient[1], gradient[0]);
+  EXPECT_EQ(right[1], right[0]);
+}
+
+TEST(EmulatedRowHeads, LossesOfSpansEqualTheCpus) {
+  constexpr std::int64_t rows = 3, n = 700;
+  std::vector<float> logits = normals(rows * n * 2, 5), weights = normals(rows * 2, 6);
+  std::vector<std::uint16_t> targets{0, 0, 30, 299, 5, 699};
+  std::vector<std::int32_t> ends{1, 300, 700};
+  std::vector<float> losses[2], gradient[2], right[2];
+  for (int gpu = 0; gpu < 2; ++gpu) {
+    losses[gpu].resize(rows * 2), gradient[gpu].resize(logits.size()), right[gpu].resize(rows * 2);
+    SpanLossArgs args{.logits = Tensor(logits.data(), Dtype::f32, {rows, n, 2}),
+                      .end = Tensor(ends.data(), Dtype::i32, {rows, 1}),
+                      .targets = Tensor(targets.data(), Dtype::u16, {rows, 2}),
+                      .losses = Tensor(losses[gpu].data(), Dtype::f32, {rows, 2}),
+                      .gradient = Tensor(gradient[gpu].data(), Dtype::f32, {rows, n, 2}),
+                      .scale = 0.5};
+    args.weights = Tensor(weights.data(), Dtype::f32, {rows, 2});
+    args.right = Tensor(right[gpu].data(), Dtype::f32, {rows, 2});
+    gpu != 0 ? cuda::span_loss(args, {}) : cpu::span_loss(args, {});
   }
   expect_near(losses[1], losses[0]);
   expect_near(gradient[1], gradient[0]);

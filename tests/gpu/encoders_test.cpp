@@ -29,7 +29,7 @@ void go(Trained& run, const EncoderConfig& config, std::int64_t steps) {
     for (std::int64_t r = 0; r < run.train.global_batch; ++r) {
       const std::int64_t number = step * run.train.global_batch + r;
       const std::vector<std::uint8_t> bytes = toy_tokens(config.context, 100 + static_cast<std::uint64_t>(number));
-      const std::vector<std::uint16_t> labels(static_cast<std::size_t>(config.objective->labels()), 1);
+      const std::vector<std::uint32_t> labels(static_cast<std::size_t>(config.objective->labels()), 1);
       RowBytes of{.bytes = bytes.data(), .groups = {ends, 0}, .labels = labels};
       if (config.documents.padded && r % 2 == 1) of.length = 13;
       config.objective->write_row_of(batch, r, of, {run.train.seed, number});

@@ -284,6 +284,7 @@ TEST(Encoder, JudgesByItsScores) {
     const Scored all = scored(toy, bytes);
     const std::vector<double> losses = toy.losses(bytes, 1);
     const auto& predicts = required<Predicts>(toy.model(), "predict");
+    if (predicts.judged() != Dtype::u8) continue;
     const Shape asked = predicts.scores_shape(config.context);
     std::vector<double> judged(losses.size());
     std::vector<std::uint8_t> right(losses.size());
@@ -302,6 +303,60 @@ TEST(Encoder, JudgesByItsScores) {
     });
     EXPECT_EQ(judged, losses) << name;
   }
+}
+
+// The best span is that of the scores, whose losses are of its two ends.
+TEST(Encoder, JudgesSpansByTheBestPair) {
+  EncoderConfig config = encoder_toy();
+  config.objective = std::make_shared<Spans>();
+  ToyModel<double> toy(config);
+  toy.randomise();
+  const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+  const Scored all = scored(toy, bytes);
+  const auto& predicts = required<Predicts>(toy.model(), "predict");
+  const std::int64_t n = config.context;
+  const auto at = [&](std::int64_t i, std::int64_t end) { return all.scores[static_cast<std::size_t>(end * n + i)]; };
+  std::int64_t first = 0, last = 0;
+  for (std::int64_t j = 1; j < n; ++j)
+    for (std::int64_t i = 1; i <= j; ++i)
+      if (at(i, 0) + at(j, 1) > at(first, 0) + at(last, 1)) first = i, last = j;
+  ASSERT_GT(last, 0);
+  ASSERT_LT(last, n - 1);
+  for (const bool right : {true, false}) {
+    std::vector<double> losses(2);
+    std::vector<float> judged(2);
+    toy.with_batch(bytes, 1, [&](const Batch& rows, const Shape& shape) {
+      rows.targets.as<std::uint16_t>()[0] = static_cast<std::uint16_t>(first);
+      rows.targets.as<std::uint16_t>()[1] = static_cast<std::uint16_t>(right ? last : last + 1);
+      toy.run([&](Context& ctx) {
+        predicts.judge(ctx, rows, Tensor(losses.data(), Dtype::f64, shape), Tensor(judged.data(), Dtype::f32, shape));
+      });
+      EXPECT_EQ(toy.planned(), toy.used());
+    });
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) sum += std::exp(at(i, 0));
+    EXPECT_NEAR(losses[0], std::log(sum) - at(first, 0), 1e-12);
+    const auto length = static_cast<float>(last - first + 1);
+    EXPECT_EQ(judged[0], right ? 1 : 0);
+    EXPECT_FLOAT_EQ(judged[1], right ? 1 : 2 * length / (2 * length + 1));
+  }
+}
+
+TEST(Encoder, ATypeChangesEveryScore) {
+  EncoderConfig config = encoder_toy();
+  config.types = true;
+  ToyModel<double> toy(config);
+  toy.randomise();
+  const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
+  const Scored before = scored(toy, bytes), after = scored(toy, bytes, [](const Batch&rows) {
+                                              auto* types = rows.types.as<std::uint8_t>();
+                                              EXPECT_EQ(types[2], 0);
+                                              EXPECT_EQ(types[3], 1);
+                                              types[3] = 0;
+                                            });
+  for (std::int64_t i = 0; i < config.context; ++i)
+    EXPECT_NE(before.scores[static_cast<std::size_t>(i * ids::all)],
+              after.scores[static_cast<std::size_t>(i * ids::all)]);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "datasets/objectives/answer_spans.h"
+#include "datasets/objectives/group_classes.h"
 #include "datasets/objectives/masked_bytes.h"
 #include "datasets/objectives/of_rows.h"
 #include "framework/mixers/attention/config.h"
@@ -96,6 +98,13 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   mean.documents = {true, true, false};
   EncoderConfig labels = encoder_toy();
   labels.objective = std::make_shared<IndependentLabels>(4);
+  EncoderConfig spans = encoder_toy();
+  spans.objective = std::make_shared<Spans>();
+  spans.documents = {true, true, true};
+  EncoderConfig sentences = modern;
+  sentences.objective = std::make_shared<Sentences>(3);
+  EncoderConfig typed = encoder_toy();
+  typed.types = true;
   EncoderConfig longformer = encoder_toy();
   longformer.attention.parts = {PartKind::local};
   longformer.attention.window = 5;
@@ -113,9 +122,10 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   shifted.attention.window = 5;
   shifted.attention.dilation = {1, 4};
   std::vector<NamedConfig<EncoderConfig>> all = {
-      {"bert", bert},       {"modern", modern},      {"merged", merged},        {"scan", scan},
-      {"classes", classes}, {"class_of_mean", mean}, {"labels", labels},        {"longformer", longformer},
-      {"shared", shared},   {"shifted", shifted},    {"bigbird", bigbird_toy()}};
+      {"bert", bert},           {"modern", modern},        {"merged", merged},         {"scan", scan},
+      {"classes", classes},     {"class_of_mean", mean},   {"labels", labels},         {"spans", spans},
+      {"sentences", sentences}, {"typed", typed},          {"longformer", longformer}, {"shared", shared},
+      {"shifted", shifted},     {"bigbird", bigbird_toy()}};
   for (const auto& with_rows : encoder_toys_with_rows()) all.push_back(with_rows);
   return all;
 }

@@ -214,6 +214,7 @@ TEST_F(Objectives, MistakesAreRefusedInASentence) {
   };
   refuse("r.yaml", {"objective.kind=halfs"},
          "--set objective.kind=halfs: objective.kind is halfs, but must be next_byte or masked or classes or labels or "
+         "spans or sentences or "
          "halves; did you mean "
          "'halves'?");
   refuse("r.yaml", {"objective.share=0.1"},

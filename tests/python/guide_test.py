@@ -31,7 +31,7 @@ class Guide(unittest.TestCase):
     def test_every_example_runs(self):
         blocks = examples()
         self.assertEqual(blocks.pop(0).strip(), "pip install ./launch/python")
-        self.assertEqual(len(blocks), 6)
+        self.assertEqual(len(blocks), 8)
         transformers = importlib.util.find_spec("transformers") is not None
         here = os.getcwd()
         with temporary_folder() as folder:
@@ -42,13 +42,17 @@ class Guide(unittest.TestCase):
             attention = {"integration": "merged", "parts": ["local", "column"], "stride": 8}
             write_recipe(folder / "r.yaml", data, {"attention": attention, "dropout": 0.1})
             command("train", "r.yaml", "--run", "runs/mine", "--device", "cpu", folder=folder)
+            encoder = {"kind": "encoder", "norm": "post", "activation": "gelu", "embedding_norm": True,
+                       "attention": {"parts": ["local"], "window": 9}}
+            write_recipe(folder / "e.yaml", data, encoder, objective={"kind": "masked"})
+            command("train", "e.yaml", "--run", "runs/encoder", "--device", "cpu", folder=folder)
             os.environ["HF_HOME"] = str(folder / "cache")
             os.chdir(folder)
             printed, names = io.StringIO(), {}
             try:
                 with contextlib.redirect_stdout(printed):
                     for block in blocks:
-                        if "from transformers" in block and not transformers:
+                        if "transformers" in block and not transformers:
                             continue
                         exec(compile(block, "docs/guide/from_python.md", "exec"), names)
             finally:

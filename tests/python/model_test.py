@@ -91,7 +91,7 @@ class Patterns(unittest.TestCase):
             attention, heads, n = config["model"]["attention"], config["model"]["heads"], config["positions"]
             pattern, i = Pattern(attention, heads), torch.arange(n)
             for layer in range(config["model"]["layers"]):
-                found = patterns.mask(pattern, layer, i, i).expand(heads, n, n)
+                found = patterns.mask(pattern, layer, n, i, i).expand(heads, n, n)
                 for head in range(heads):
                     expected = torch.from_numpy(reference_mask(attention, layer, head, heads, n))
                     self.assertTrue(torch.equal(found[head], expected), f"{name} {layer} {head}")
@@ -131,7 +131,7 @@ class Sinks(unittest.TestCase):
                          for shape in [(2, 2, 9, 4)] * 3 + [(2,)])
 
         def defined(q, k, v, sink):
-            scores = torch.exp(q @ k.transpose(-1, -2) / 2) * patterns.mask(pattern, 0, *[torch.arange(9)] * 2)
+            scores = torch.exp(q @ k.transpose(-1, -2) / 2) * patterns.mask(pattern, 0, 9, *[torch.arange(9)] * 2)
             return scores @ v / (scores.sum(-1, keepdim=True) + torch.exp(sink)[:, None, None])
 
         found, expected = patterns.attend(q, k, v, pattern, 0, 0, sink), defined(q, k, v, sink)

@@ -15,22 +15,17 @@ class Keys(unittest.TestCase):
 
     def test_every_key_of_a_recipe_is_computed_or_refused(self):
         """Runs have them all in their resolved recipes."""
-        top = {"context", "picture", "attention", "distance", "memory", "init_deviations"}
+        top = {"context", "picture", "attention", "distance", "memory", "init_deviations", "global"}
         self.assertEqual({key for key in self.keys if "." not in key}, settings.KEYS - top)
         made = settings.Settings({
             "kind": "decoder", "context": 8, "layers": 1, "width": 4, "heads": 1, "positions": "none",
             "distance": {"table": "sinusoid", "span": {"longest": 4}}, "memory": {"length": 8}}).to_dict()
         pattern = settings.Pattern({"integration": "merged", "parts": ["fixed_summary"], "stride": 4, "summary": 2}, 1)
         found = {"attention": pattern.to_dict(), "distance": made["distance"], "memory": made["memory"],
-                 "init_deviations": made["init_deviations"]}
+                 "init_deviations": made["init_deviations"], "global": made["global"]}
         inner = {f"{section}.{key}" for section, keys in found.items() for key in keys if key != "span"}
         inner |= {f"distance.span.{key}" for key in made["distance"]["span"]}
-        refused = {"global.first", "global.last", "global.projections"}
-        self.assertEqual({key for key in self.keys if "." in key}, inner | refused)
-        with self.assertRaisesRegex(settings.UserError, 'model has a key "global" that this version'):
-            settings.Settings({"kind": "encoder", "context": 8, "layers": 1, "width": 4, "heads": 1,
-                               "attention": {"integration": "merged", "parts": ["local"], "window": 3},
-                               "global": {"first": 1}})
+        self.assertEqual({key for key in self.keys if "." in key}, inner)
         self.assertNotIn("torch", sys.modules)
 
     def test_deviations_of_tables_that_a_model_lacks_are_refused_in_a_sentence(self):

@@ -73,11 +73,11 @@ def write_dataset(path, kind, splits, boundaries=None, **attributes):
 TRAIN = {"steps": 12, "warmup": 2, "global_batch": 2, "lr": 0.01, "checkpoint_every": 4, "evaluate_every": 4}
 
 
-def write_recipe(path, data, model, **train):
+def write_recipe(path, data, model, objective=None, **train):
     """JSON is YAML."""
     model = {"kind": "decoder", "layers": 2, "width": 24, "heads": 2, **model}
     recipe = {"name": "small", "data": data, "model": model, "train": {**TRAIN, **train}}
-    path.write_text(json.dumps(recipe))
+    path.write_text(json.dumps(recipe if objective is None else {**recipe, "objective": objective}))
 
 
 @contextlib.contextmanager

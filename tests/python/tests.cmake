@@ -29,6 +29,7 @@ longstride_python_test(package fast)
 longstride_python_test(model fast)
 longstride_python_test(runs fast)
 longstride_python_test(encoder fast)
+longstride_python_test(exchange slow)  # imports transformers
 longstride_python_test(families fast)
 longstride_python_test(memory fast)
 longstride_python_test(guide slow)  # imports transformers

@@ -132,6 +132,14 @@ class ToyModel {
     bind(values_, gradients_);
     ctx_.compute = ctx_.exact = kernels::DtypeOf<T>::value;
     ctx_.seed = 7;
+    if (model_->fields().sentences) groups_ = {0, 4, 5, 11, 18, std::int64_t{1} << 30};
+    if (!model_->fields().types && (objective_ == nullptr || objective_->group_labels() == 0)) return;
+    groups_.clear();
+    for (std::int64_t group = 0; group < 200; ++group) {
+      groups_.push_back(group * (group + 5) / 2);
+      group_labels_.push_back(static_cast<std::uint16_t>(group / 2 % 2));
+    }
+    group_labels_.pop_back();
   }
 
   void bind(std::vector<T>& values, std::vector<T>& gradients) {
@@ -221,15 +229,17 @@ class ToyModel {
     const Batch rows = layout.at(block.data());
     const bool starts = std::ssize(before_) != count;
     for (std::int64_t r = 0; r < count; ++r) {
-      const std::vector<std::uint16_t> labels = labels_of(tokens.data() + r * shape[1]);
-      write(rows, r,
-            {.bytes = tokens.data() + r * shape[1],
-             .before = starts ? std::uint8_t{0} : before_[static_cast<std::size_t>(r)],
-             .starts = starts,
-             .length = length_,
-             .documents = {boundaries_, starts ? 0 : read_},
-             .groups = {groups_, starts ? 0 : read_},
-             .labels = labels});
+      const std::vector<std::uint32_t> labels = labels_of(tokens.data() + r * shape[1]);
+      const std::int64_t first = starts ? 0 : read_;
+      RowBytes of{.bytes = tokens.data() + r * shape[1],
+                  .before = starts ? std::uint8_t{0} : before_[static_cast<std::size_t>(r)],
+                  .starts = starts,
+                  .length = length_,
+                  .documents = {boundaries_, first},
+                  .groups = {groups_, group_labels_.empty() ? first : r},
+                  .labels = labels};
+      of.group_labels = group_labels_;
+      write(rows, r, of);
     }
     const std::int64_t half = count * model_->states().row_bytes(ctx_.state_types());
     std::vector<T> states(static_cast<std::size_t>(2 * half) / sizeof(T), T{});
@@ -259,19 +269,17 @@ class ToyModel {
     return static_cast<std::size_t>(batch * model_->fields().losses(std::ssize(tokens) / batch));
   }
   // Labels that follow from a row's first byte, as many as the objective reads.
-  std::vector<std::uint16_t> labels_of(const std::uint8_t* bytes) const {
-    std::vector<std::uint16_t> labels(objective_ == nullptr ? 0 : static_cast<std::size_t>(objective_->labels()));
-    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::uint16_t>(bytes[0] >> i & 1);
+  std::vector<std::uint32_t> labels_of(const std::uint8_t* bytes) const {
+    std::vector<std::uint32_t> labels(objective_ == nullptr ? 0 : static_cast<std::size_t>(objective_->labels()));
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::uint32_t>(bytes[0] >> i & 1);
     return labels;
   }
   // Rows have the numbers of their sequences in the global batch.
   void write(const Batch& rows, std::int64_t row, const RowBytes& of) const {
     const RowKey key{ctx_.seed, ctx_.first_row + row};
-    const std::int64_t seq = rows.tokens.size(1), leading = objective_ == nullptr ? 0 : objective_->leading();
-    objective_ == nullptr ? write_row(rows, row, of.bytes, of.before, of.starts)
-                          : objective_->write(rows, row, of, key);
-    write_groups(rows, row, of.documents, std::min(of.length.value_or(seq) + leading, seq));
-    Objective::write_sentences(rows, row, of, leading);
+    if (objective_ != nullptr) return objective_->write_row_of(rows, row, of, key);
+    write_row(rows, row, of.bytes, of.before, of.starts);
+    write_groups(rows, row, of.documents, rows.tokens.size(1));
   }
 
   std::unique_ptr<Model> model_;
@@ -280,7 +288,9 @@ class ToyModel {
   std::vector<T> remembered_, kept_;
   std::vector<std::uint8_t> before_;  // each row's last byte; empty: rows start a stream
   std::int64_t read_ = 0;             // positions of the stream before
-  std::vector<std::int64_t> boundaries_, groups_ = {0, 4, 5, 11, 18, std::int64_t{1} << 30};
+  std::vector<std::int64_t> boundaries_;
+  std::vector<std::int64_t> groups_;         // in all rows, if the model reads them
+  std::vector<std::uint16_t> group_labels_;  // likewise
   std::optional<std::int64_t> length_;
   std::vector<std::byte> memory_;
   Context ctx_;

@@ -6,22 +6,12 @@
 #include "kernels/mean_rows/mean_rows.h"
 
 namespace longstride {
-namespace {
-
-// Where the first document of every row ends: (batch); absent: with the row.
-Tensor ends_of(const Context& ctx) {
-  const Tensor& end = ctx.documents.end;
-  return end.given() ? end.reshape({end.size(0), end.size(2)}).slice(1, 0, 1) : Tensor{};
-}
-
-}  // namespace
-
 Tensor RowHead::row_of(Context& ctx, const Tensor& hidden, Scratch& scratch) const {
   const Tensor row = scratch.tensor({hidden.size(0), 1, hidden.size(2)}, hidden.dtype());
   if (of_ == RowOf::first)
     ops::run(ctx, kernels::CopyRowsArgs{hidden.slice(1, 0, 1), row});
   else
-    ops::run(ctx, kernels::MeanRowsArgs{hidden, ends_of(ctx), row});
+    ops::run(ctx, kernels::MeanRowsArgs{hidden, ends_of_first(ctx), row});
   return row;
 }
 
@@ -67,7 +57,7 @@ void RowHead::loss_and_gradients(Context& ctx, const Tensor& hidden, const Asked
     choice_.backward_logits(ctx, row, dlogits, drow);
     choice_.dropout().apply(ctx, drow);
   }
-  if (of_ == RowOf::mean) return ops::run(ctx, kernels::MeanRowsBackwardArgs{drow, ends_of(ctx), dhidden});
+  if (of_ == RowOf::mean) return ops::run(ctx, kernels::MeanRowsBackwardArgs{drow, ends_of_first(ctx), dhidden});
   ops::fill_zero(ctx, dhidden);
   ops::run(ctx, kernels::CopyRowsArgs{drow, dhidden.slice(1, 0, 1)});
 }

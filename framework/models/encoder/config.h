@@ -11,6 +11,7 @@ namespace longstride {
 struct EncoderConfig : StackConfig {
   bool embedding_norm = false;  // a norm behind the embeddings, as BERT has
   double contrast = 0;          // coefficient of the loss by which rows of hidden groups find them; 0: there is none
+  bool types = false;           // embeddings of types of tokens (Batch::types), as BERT has of its two segments
 
   EncoderConfig() {
     vocabulary = ids::all;

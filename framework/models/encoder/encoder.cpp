@@ -5,6 +5,7 @@
 #include "framework/core/errors.h"
 #include "framework/layers/heads/masked.h"
 #include "framework/layers/heads/row.h"
+#include "framework/layers/heads/span.h"
 
 namespace longstride {
 namespace {
@@ -38,11 +39,25 @@ std::unique_ptr<Head> label_head(const HeadPlace& at) {
                                    answers.of_mean ? RowOf::mean : RowOf::first, RowAnswers::each);
 }
 
+std::unique_ptr<Head> span_head(const HeadPlace& at) {
+  return std::make_unique<SpanHead>(at.parameters, "spans", at.choice(2));
+}
+
+// A choice at every position, of which the last ones of groups are asked.
+std::unique_ptr<Head> sentence_head(const HeadPlace& at) {
+  return std::make_unique<NextByteHead>(at.parameters, "sentences", at.choice(at.config.objective->answers().choices),
+                                        nullptr);
+}
+
 struct HeadKind {
   std::string_view objective;
   std::unique_ptr<Head> (*make)(const HeadPlace&);
 };
-constexpr HeadKind heads[] = {{"masked", masked_head}, {"classes", class_head}, {"labels", label_head}};
+constexpr HeadKind heads[] = {{"masked", masked_head},
+                              {"classes", class_head},
+                              {"labels", label_head},
+                              {"spans", span_head},
+                              {"sentences", sentence_head}};
 
 }  // namespace
 
@@ -52,7 +67,8 @@ std::vector<std::string_view> Encoder::answered() {
   return out;
 }
 
-Encoder::Encoder(const EncoderConfig& config) : StackModel(config.clone(), {ReadsToken::own, config.embedding_norm}) {
+Encoder::Encoder(const EncoderConfig& config)
+    : StackModel(config.clone(), {ReadsToken::own, config.embedding_norm, config.types}) {
   LONGSTRIDE_CHECK(config.objective != nullptr, "an encoder without an objective");
   const std::string_view asked = config.objective->kind();
   const auto* kind =

@@ -19,6 +19,7 @@ class Encoder final : public StackModel, public Predicts {
   static std::vector<std::string_view> answered();
 
   Shape scores_shape(std::int64_t positions) const override { return head().scores_shape(positions); }
+  Dtype judged() const override { return head().judged(); }
   void predict(Context& ctx, const Batch& batch, const Tensor& scores) const override;
   void judge(Context& ctx, const Batch& batch, const Tensor& losses, const Tensor& right) const override;
   std::vector<std::string> auxiliary_losses() const override;

@@ -20,6 +20,7 @@ std::unique_ptr<Model> EncoderConfig::make_model() const { return std::make_uniq
 void EncoderConfig::visit(SettingsVisitor& v) {
   visit_blocks(v);
   v.field("embedding_norm", embedding_norm, Need::optional);
+  v.choice("types", types, Need::optional, Choices<bool>{{"none", false}, {"groups", true}});
   visit_attention_section(v, mixers.empty());
   v.section("global", Need::optional, global.given(), [&] {
     v.field("first", global.first, Need::optional, ranges::not_negative);

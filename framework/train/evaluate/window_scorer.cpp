@@ -17,8 +17,10 @@ std::size_t losses_bytes(const Model& model, const EvaluationConfig& config) {
 }
 
 std::size_t right_bytes(const Model& model, const EvaluationConfig& config) {
-  if (capability<Predicts>(model) == nullptr) return 0;
-  return static_cast<std::size_t>(config.batch * model.fields().losses(config.context));
+  const auto* predicts = capability<Predicts>(model);
+  if (predicts == nullptr) return 0;
+  return static_cast<std::size_t>(config.batch * model.fields().losses(config.context)) *
+         kernels::bytes_of(predicts->judged());
 }
 
 Tensor take_block(Scratch& scratch, const BatchLayout& layout) {
@@ -34,6 +36,11 @@ void score_batch(const Model& model, Context& ctx, const Batch& batch, const Ten
   else
     model.losses(ctx, batch, losses);
   ops::keep_states(ctx, ctx.state);
+}
+
+double judged_at(const std::byte* right, Dtype type, std::int64_t i) {
+  if (type == Dtype::f32) return static_cast<double>(reinterpret_cast<const float*>(right)[i]);
+  return static_cast<double>(right[i]);
 }
 
 }  // namespace
@@ -52,6 +59,7 @@ WindowScorer::WindowScorer(const Model& model, const Objective& objective, Conte
       scores_(windows.size() * (1 + objective.sums()), 0.0),
       fields_(model.fields()),
       judges_(objective.judges()),
+      longest_(config.context),
       most_(fields_.losses(config.context)) {
   if (config.keep_losses) losses_.assign(windows.size() * static_cast<std::size_t>(most_), 0.0f);
   ctx_.state = ops::take_states(ctx, model.states(), config.batch, scratch_);
@@ -67,8 +75,8 @@ std::size_t WindowScorer::bytes(const Model& model, const Context& ctx, const Ev
   const Tensor block = take_block(scratch, layout);
   const std::int64_t each = model.fields().losses(config.context / ctx.sequence_ranks());
   const Tensor losses = scratch.tensor({config.batch, each}, ctx.exact);
-  const bool judges = capability<Predicts>(model) != nullptr;  // an objective may ask it to
-  const Tensor right = judges ? scratch.tensor(losses.shape(), Dtype::u8) : Tensor{};
+  const auto* judges = capability<Predicts>(model);  // an objective may ask it to
+  const Tensor right = judges != nullptr ? scratch.tensor(losses.shape(), judges->judged()) : Tensor{};
   score_batch(model, planned, layout.at(block.data()), losses, right);
   return counting.high_water();
 }
@@ -82,11 +90,12 @@ void WindowScorer::score(const std::vector<ScoredRow>& rows, std::int64_t length
   const auto count = static_cast<std::int64_t>(rows.size());
   // The ranks of a group have equal runs.
   const int ranks = ctx_.sequence_ranks();
-  const std::int64_t run = (length + ranks - 1) / ranks;
+  const std::int64_t positions = std::min(length + objective_.leading(), longest_);
+  const std::int64_t run = (positions + ranks - 1) / ranks;
   Scratch scratch(ctx_);
   const BatchLayout layout = layout_of(model_, count, run * ranks);
   const Tensor block = take_block(scratch, layout), losses = scratch.tensor({count, fields_.losses(run)}, ctx_.exact);
-  const Tensor right = judges_ ? scratch.tensor(losses.shape(), Dtype::u8) : Tensor{};
+  const Tensor right = judges_ ? scratch.tensor(losses.shape(), capability<Predicts>(model_)->judged()) : Tensor{};
   const Batch host = layout.at(host_rows_.of(block));
   read(rows, host);
   const Queue queue = ctx_.queue();
@@ -95,7 +104,7 @@ void WindowScorer::score(const std::vector<ScoredRow>& rows, std::int64_t length
   if (ctx_.state.given()) here.state = ctx_.state.slice(0, count);
   score_batch(model_, here, layout.at(block.data()), losses, right);
   const void* const scored = host_losses_.fetch(queue, losses);
-  const auto* const judged = judges_ ? reinterpret_cast<const std::uint8_t*>(host_right_.fetch(queue, right)) : nullptr;
+  const std::byte* const judged = judges_ ? host_right_.fetch(queue, right) : nullptr;
   queue.synchronize();
   kernels::with_float_type(losses.dtype(), [&](auto zero) {
     add(rows, run, host.weights, static_cast<const decltype(zero)*>(scored), judged);
@@ -125,8 +134,9 @@ WindowScorer::LossRange WindowScorer::scored_of(const EvaluationWindow& window, 
 
 template <class T>
 void WindowScorer::add(const std::vector<ScoredRow>& rows, std::int64_t run, const Tensor& weights, const T* losses,
-                       const std::uint8_t* right) {
+                       const std::byte* right) {
   const std::int64_t first = fields_.asked > 0 ? 0 : ctx_.sequence_rank() * run;
+  const Dtype judged = right != nullptr ? capability<Predicts>(model_)->judged() : Dtype::u8;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (rows[r].window < 0 || !rows[r].counts) continue;
     const auto window = static_cast<std::size_t>(rows[r].window);
@@ -140,8 +150,8 @@ void WindowScorer::add(const std::vector<ScoredRow>& rows, std::int64_t run, con
       const T loss = row[t - first];
       const double counts = weight != nullptr ? static_cast<double>(weight[t]) : 1;
       scores[0] += counts;
-      const bool is_right = right != nullptr && right[of_row + t - first] != 0;
-      objective_.add({static_cast<double>(loss), counts, is_right}, scores + 1);
+      const double how_right = right != nullptr ? judged_at(right, judged, of_row + t - first) : 0;
+      objective_.add({static_cast<double>(loss), counts, how_right, t}, scores + 1);
       if (!losses_.empty())
         losses_[window * static_cast<std::size_t>(most_) + static_cast<std::size_t>(t)] = static_cast<float>(loss);
     }

@@ -42,7 +42,7 @@ class WindowScorer {
   LossRange scored_of(const EvaluationWindow& window, std::int64_t first, std::int64_t positions) const;
   template <class T>
   void add(const std::vector<ScoredRow>& rows, std::int64_t run, const Tensor& weights, const T* losses,
-           const std::uint8_t* right);
+           const std::byte* right);
 
   const Model& model_;
   const Objective& objective_;
@@ -53,9 +53,10 @@ class WindowScorer {
   HostSide host_rows_, host_losses_, host_right_;
   std::vector<double> scores_;
   const BatchFields fields_;
-  const bool judges_;          // the objective wants to know which answers are right
-  const std::int64_t most_;    // losses of a window
-  std::vector<float> losses_;  // (windows, most_), if they are to be kept
+  const bool judges_;           // the objective wants to know which answers are right
+  const std::int64_t longest_;  // positions of a row
+  const std::int64_t most_;     // losses of a window
+  std::vector<float> losses_;   // (windows, most_), if they are to be kept
 };
 
 }  // namespace longstride

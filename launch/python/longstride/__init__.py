@@ -17,10 +17,12 @@ _where = {
     "bounds_of": ".bounds",
     "distance_attention": ".distance_op",
     "evaluate": ".evaluation",
+    "from_transformers": ".exchange",
     "lists_of": ".bounds",
     "load": ".runs",
     "read_split": ".evaluation",
     "scan": ".scan_op",
+    "to_transformers": ".exchange",
 }
 
 __all__ = sorted(_where)

@@ -9,7 +9,7 @@ from .model.keys import UserError
 from .tensors import path_of, write_tensors
 
 PREFIX = "model."  # prefix of the names in model.safetensors: transformers puts the module beneath its own
-CODE = ("configuration_longstride.py", "modeling_longstride.py", "attention.py", "decoder.py", "distance.py",
+CODE = ("configuration_longstride.py", "modeling_longstride.py", "attention.py", "blocks.py", "decoder.py", "distance.py",
         "distance_settings.py", "encoder.py", "keys.py", "patterns.py", "sampling.py", "settings.py", "stream.py")
 BEGIN = 256  # the token that every sequence begins with
 

@@ -56,10 +56,13 @@ def objective_of(objective, kind):
         objective.choice("kind", ("next_byte",), "next_byte")
         objective.done()
         return {}
-    asked = {"kind": objective.choice("kind", ("masked", "classes", "labels"))}
-    if asked["kind"] != "masked":
+    asked = {"kind": objective.choice("kind", ("masked", "classes", "labels", "spans", "sentences"))}
+    if asked["kind"] == "sentences":
+        asked["classes"] = objective.whole("classes", 2)
+    elif asked["kind"] in ("classes", "labels"):
         asked[asked["kind"]] = objective.whole(asked["kind"])
         asked["read"] = objective.choice("read", ("classify", "mean"), "classify")
+    if asked["kind"] != "masked":
         objective.done()
     return asked
 

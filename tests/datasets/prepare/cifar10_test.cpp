@@ -49,7 +49,7 @@ TEST(PrepareCifar10, InterleavesPixelsAndKeepsLabelsAndDivides96To4) {
   for (std::int64_t i = 0; i < 100; ++i) wanted.push_back(record_text(interleaved(second, i), i % 10));
   for (const char* name : {"train", "valid"}) {
     const auto images = dataset->split(name);
-    const std::vector<std::uint16_t> labels = dataset->labels(name).values;
+    const std::vector<std::uint32_t> labels = dataset->labels(name).values;
     ASSERT_EQ(labels.size(), static_cast<std::size_t>(images->sequences()));
     for (std::int64_t i = 0; i < images->sequences(); ++i) {
       Bytes pixels(3072);

@@ -19,6 +19,9 @@ class Attention(nn.Module):
         self.output = nn.Linear(s.heads * s.value_size, s.width, bias=s.attention_bias)
         learned = s.pattern is not None and s.pattern.sink == "learned"
         self.sink = nn.Parameter(torch.zeros(s.heads)) if learned else None
+        if s.global_own:  # queries of global rows, and the keys and values that they read
+            self.global_query = nn.Linear(s.width, self.sizes[0], bias=s.attention_bias)
+            self.global_key_value = nn.Linear(s.width, sum(self.sizes[1:]), bias=s.attention_bias)
         self.attend = attend
 
     def normalised(self, x):
@@ -45,12 +48,27 @@ class Attention(nn.Module):
             x = torch.stack([a * cosine - b * sine, a * sine + b * cosine], -1).flatten(-2)
         return x.to(dtype)
 
-    def forward(self, x, first, cache):
+    def heads(self, x):
+        """(batch, heads, positions, size)."""
+        return x.reshape(*x.shape[:2], self.settings.heads, -1).transpose(1, 2)
+
+    def of_global_rows(self, x, mixed, shown):
+        """`mixed` with global rows that have projections of their own."""
+        count = min(self.settings.global_first, x.shape[1])
+        q = self.heads(self.global_query(x[:, :count]))
+        k, v = (self.heads(y) for y in self.global_key_value(x).split(self.sizes[1:], -1))
+        return torch.cat([attend(q, k, v, None, self.layer, 0, self.sink, shown), mixed[:, :, count:]], 2)
+
+    def forward(self, x, first, cache, shown=None):
         batch, n, _ = x.shape
-        q, k, v = (y.reshape(batch, n, self.settings.heads, -1).transpose(1, 2)
-                   for y in self.query_key_value(x).split(self.sizes, -1))
+        q, k, v = (self.heads(y) for y in self.query_key_value(x).split(self.sizes, -1))
         q, k = self.transform(q, first), self.transform(k, first)
         if cache is not None:
             k, v = cache.extend(self.layer, first, k, v)
-        mixed = self.attend(q, k, v, self.settings.pattern, self.layer, first, self.sink)
+        if shown is None:
+            mixed = self.attend(q, k, v, self.settings.pattern, self.layer, first, self.sink)
+        else:
+            mixed = attend(q, k, v, self.settings.pattern, self.layer, first, self.sink, shown)
+        if self.settings.global_own:
+            mixed = self.of_global_rows(x, mixed, shown)
         return self.output(mixed.transpose(1, 2).reshape(batch, n, -1))

@@ -93,11 +93,11 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
         self.post_norm = settings.norm == "post"
 
-    def forward(self, h, first, cache):
+    def forward(self, h, first, cache, *shown):
         if self.post_norm:
-            h = self.attention_norm(h + self.dropout(self.attention(h, first, cache)))
+            h = self.attention_norm(h + self.dropout(self.attention(h, first, cache, *shown)))
             return self.feed_forward_norm(h + self.dropout(self.feed_forward(h)))
-        h = h + self.dropout(self.attention(self.attention_norm(h), first, cache))
+        h = h + self.dropout(self.attention(self.attention_norm(h), first, cache, *shown))
         return h + self.dropout(self.feed_forward(self.feed_forward_norm(h)))
 
 

@@ -9,6 +9,7 @@ from transformers.modeling_outputs import CausalLMOutput
 
 from .configuration_longstride import LongstrideConfig
 from .attention import Attention  # noqa: F401  transformers 4 copies only the files that this one names
+from .blocks import drawn_blocks  # noqa: F401
 from .distance import Shared  # noqa: F401
 from .distance_settings import Distance  # noqa: F401
 from .keys import UserError

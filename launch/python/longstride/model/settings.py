@@ -7,20 +7,22 @@ import math
 from .distance_settings import Distance, Memory
 from .keys import Keys, UserError, shown
 
-PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary", "first", "block_window", "dilated")
+PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary", "first", "block_window", "dilated",
+         "random_blocks", "shifted_block")
 KINDS = ("decoder", "sparse_transformer", "encoder")  # the first two are names of one kind
 ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
 # Parts that `merged` joins, one of each.
-# Keys of parts that only the longstride command computes.
-UNREAD = {"blocks": 0, "shifts": {}, "random": 0, "draw": "balanced", "seed": 0, "labels": 0}
+ENCODERS = {"embedding_norm": False, "types": "none", "global_first": 0, "global_last": 0, "global_own": False}
+# Keys of parts that the operator does not compute, and decoders do not have.
+UNREAD = ("blocks", "shifts", "random", "draw", "seed")
 STRIDED = ("local", "column", "fixed_block", "fixed_summary")
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary", "first")
 KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
     "embedding_dropout", "inner_dropout", "output_dropout", "positions", "rotary_base", "query_key_norm", "init",
     "init_deviation", "init_deviations", "norm", "activation", "attention_bias", "feed_forward_bias", "tied_output",
-    "output_bias", "embedding_scale", "embedding_norm", "attention", "distance", "memory", "mixers",
+    "output_bias", "embedding_scale", "embedding_norm", "types", "global", "attention", "distance", "memory", "mixers",
 }
 
 
@@ -42,13 +44,36 @@ class Pattern:
         dilation = keys.take("dilation", [])
         self.dilation = list(dilation) if isinstance(dilation, (list, tuple)) else [dilation]
         self.direction = keys.choice("direction", (direction,), direction)
-        for name, default in UNREAD.items():
-            if (value := keys.take(name, default)) != default:
-                raise keys.wrong(name, value, f"{shown(default)}, as no part that this package computes reads it")
+        self.blocks = keys.whole("blocks", 0, least=0, most=4096)
+        shifts = keys.take("shifts", {})
+        self.random = keys.whole("random", 0, least=0)
+        self.draw = keys.choice("draw", ("balanced", "published"), "balanced")
+        self.seed = keys.whole("seed", 0, least=0)
+        self.global_first = self.global_last = 0  # of positions, or with random_blocks of blocks
         self.sink = keys.choice("sink", ("none", "learned"), "none")
+        if (labels := keys.take("labels", 0)) != 0:
+            raise keys.wrong("labels", labels, "0, as labels run in the longstride command alone")
         keys.done()
         self.heads = heads
+        self.read_shifts(keys, shifts)
         self.check(keys)
+
+    def read_shifts(self, keys, shifts):
+        """How many heads have each shift, of which there are as many as blocks."""
+        self.shifts = [0] * self.blocks if shifts else []
+        for shift, count in (shifts.items() if isinstance(shifts, dict) else [(None, shifts)]):
+            whole = str(shift).isdigit() and int(shift) < self.blocks and isinstance(count, int) and 0 <= count
+            if not whole:
+                raise keys.wrong("shifts", shifts, f"a map from shifts below {self.blocks} to numbers of heads")
+            self.shifts[int(shift)] = count
+
+    def shift_of(self, head):
+        beyond = 0
+        for shift, count in enumerate(self.shifts[:-1]):
+            beyond += count
+            if head < beyond:
+                return shift
+        return max(0, len(self.shifts) - 1)
 
     def check(self, keys):
         known = isinstance(self.parts, (list, tuple)) and self.parts and all(part in PARTS for part in self.parts)
@@ -64,13 +89,17 @@ class Pattern:
             windows = [part for part in self.parts if part in WINDOWS]
             rests = [part for part in self.parts if part in RESTS]
             merged = len(self.parts) == 2 and len(windows) == 1 and len(rests) == 1
-            if not merged and set(self.parts) != {"block_window", "first"}:
+            if not merged and set(self.parts) not in ({"block_window", "first"}, {"block_window", "random_blocks"}):
                 raise keys.wrong("parts", self.parts, "one part, or one of local and fixed_block with one of column, "
-                                 "fixed_summary and first, or block_window and first, with merged")
+                                 "fixed_summary and first, or block_window with first or random_blocks, with merged")
         if "first" in self.parts and self.first == 0:
             raise keys.wrong("first", 0, "a positive number of keys for first")
-        if "block_window" in self.parts and self.block == 0:
-            raise keys.wrong("block", 0, "a positive number of positions for block_window")
+        if {"block_window", "random_blocks"} & set(self.parts) and self.block == 0:
+            raise keys.wrong("block", 0, "a positive number of positions for block_window and random_blocks")
+        if "random_blocks" in self.parts and (self.random == 0 or self.integration != "merged"):
+            raise keys.wrong("random", self.random, "a positive number of blocks for random_blocks, with merged")
+        if "shifted_block" in self.parts and (self.blocks == 0 or sum(self.shifts) != self.heads):
+            raise keys.wrong("shifts", self.shifts, f"shifts for all {self.heads} heads, with a number of blocks")
         if "dilated" in self.parts:
             if self.window == 0:
                 raise keys.wrong("window", 0, "a positive number of keys for dilated")
@@ -107,8 +136,9 @@ class Pattern:
     def to_dict(self):
         made = {"integration": self.integration, "parts": self.parts, "stride": self.stride, "window": self.window,
                 "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive,
-                "first": self.first, "block": self.block, "dilation": self.dilation, **UNREAD, "direction": self.direction,
-                "sink": self.sink}
+                "first": self.first, "block": self.block, "dilation": self.dilation, "direction": self.direction,
+                "blocks": self.blocks, "shifts": {str(i): n for i, n in enumerate(self.shifts)}, "random": self.random,
+                "draw": self.draw, "seed": self.seed, "sink": self.sink}
         return {**made, "summary": self.summary} if self.summary else made
 
 
@@ -147,11 +177,24 @@ class Settings:
         self.output_bias = keys.flag("output_bias", encoder)
         self.embedding_scale = keys.flag("embedding_scale")
         self.embedding_norm = keys.flag("embedding_norm")
+        self.types = keys.choice("types", ("none", "groups"), "none")
+        self.read_global(keys, where)
         self.objective = keys.take("objective", {}) if encoder else {}
         self.read_attention(keys, where)
         keys.done()
         self.picture = tuple(picture) if isinstance(picture, (list, tuple)) else (picture,)
         self.check(keys)
+
+    def read_global(self, keys, where):
+        """Rows that see all and that all see; with random_blocks, blocks of them at both ends."""
+        given = Keys(keys.take("global", {}), f"{where}.global")
+        self.global_first = given.whole("first", 0, least=0)
+        self.global_last = given.whole("last", 0, least=0)
+        self.global_own = given.choice("projections", ("shared", "own"), "shared") == "own"
+        for name, without in {"added": 0, "of": "row", "sees": "all", "contrast": 0}.items():
+            if (value := given.take(name, without)) != without:
+                raise given.wrong(name, value, f"{shown(without)}, as added rows run in the longstride command alone")
+        given.done()
 
     def read_attention(self, keys, where):
         """A pattern, or distances and what is remembered; the others are None."""
@@ -162,6 +205,7 @@ class Settings:
         if "distance" not in keys.left:
             direction = "both" if self.kind == "encoder" else "past"
             self.pattern = Pattern(keys.take("attention"), self.heads, f"{where}.attention", direction)
+            self.pattern.global_first, self.pattern.global_last = self.global_first, self.global_last
             return
         self.distance = Distance(keys.take("distance"), self.layers, self.heads, f"{where}.distance")
         if "memory" in keys.left:
@@ -171,8 +215,15 @@ class Settings:
         if self.picture and (len(self.picture) != 3 or not all(isinstance(n, int) and n > 0 for n in self.picture)
                              or math.prod(self.picture) != self.context):
             raise keys.wrong("picture", self.picture, f"rows, columns and channels of {self.context} bytes")
-        if self.embedding_norm and self.kind != "encoder":
-            raise keys.wrong("embedding_norm", True, "false for a decoder")
+        for key, without in ENCODERS.items():
+            if self.kind != "encoder" and (value := getattr(self, key)) != without:
+                raise keys.wrong(key, value, f"{shown(without)} for a decoder")
+        random = self.pattern is not None and "random_blocks" in self.pattern.parts
+        if self.global_own and (self.global_first == 0 or random or self.rotary_base > 0 or self.query_key_norm):
+            raise keys.wrong("global", {"projections": "own"}, "shared without first rows, with random_blocks, and where "
+                             "queries and keys are rotated or normalised")
+        if self.global_last and not random:
+            raise keys.wrong("global", {"last": self.global_last}, "without last, which random_blocks needs")
         if self.width % self.heads != 0:
             raise keys.wrong("heads", self.heads, f"a divisor of the width {self.width}")
         if self.key_size < 1 or self.inner_width < 1:
@@ -219,6 +270,8 @@ class Settings:
         """What makes equal settings, in JSON's types."""
         made = {"kind": self.kind, "context": self.context, "picture": list(self.picture)}
         parts = {"attention": self.pattern, "distance": self.distance, "memory": self.memory}
-        for key in sorted(KEYS - set(made) - set(parts) - {"mixers"}):
+        for key in sorted(KEYS - set(made) - set(parts) - {"mixers", "global"}):
             made[key] = getattr(self, key)
+        made["global"] = {"first": self.global_first, "last": self.global_last,
+                          "projections": "own" if self.global_own else "shared"}
         return {**made, **{key: part.to_dict() for key, part in parts.items() if part is not None}}

@@ -18,7 +18,7 @@ Bytes content_of(const std::string& path) {
   for (const char* name : split_names) {
     const Bytes bytes = whole_split(*dataset, name);
     out.insert(out.end(), bytes.begin(), bytes.end());
-    for (const std::uint16_t label : dataset->labels(name).values) out.push_back(static_cast<std::uint8_t>(label));
+    for (const std::uint32_t label : dataset->labels(name).values) out.push_back(static_cast<std::uint8_t>(label));
     out.push_back('|');
   }
   return out;
