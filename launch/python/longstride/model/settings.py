@@ -15,7 +15,9 @@ INTEGRATIONS = ("interleaved", "merged", "multihead")
 # Parts that `merged` joins, one of each.
 ENCODERS = {"embedding_norm": False, "types": "none", "global_first": 0, "global_last": 0, "global_own": False}
 # Keys of parts that the operator does not compute, and decoders do not have.
-UNREAD = ("blocks", "shifts", "random", "draw", "seed")
+UNREAD = ("blocks", "shifts", "random", "draw", "seed", "labels")
+# Keys of added rows, which only the longstride command has.
+ADDED = {"added": 0, "of": "row", "sees": "all", "contrast": 0}
 STRIDED = ("local", "column", "fixed_block", "fixed_summary")
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary", "first")
 KEYS = {
@@ -138,7 +140,7 @@ class Pattern:
                 "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive,
                 "first": self.first, "block": self.block, "dilation": self.dilation, "direction": self.direction,
                 "blocks": self.blocks, "shifts": {str(i): n for i, n in enumerate(self.shifts)}, "random": self.random,
-                "draw": self.draw, "seed": self.seed, "sink": self.sink}
+                "draw": self.draw, "seed": self.seed, "sink": self.sink, "labels": 0}
         return {**made, "summary": self.summary} if self.summary else made
 
 
@@ -191,7 +193,7 @@ class Settings:
         self.global_first = given.whole("first", 0, least=0)
         self.global_last = given.whole("last", 0, least=0)
         self.global_own = given.choice("projections", ("shared", "own"), "shared") == "own"
-        for name, without in {"added": 0, "of": "row", "sees": "all", "contrast": 0}.items():
+        for name, without in ADDED.items():
             if (value := given.take(name, without)) != without:
                 raise given.wrong(name, value, f"{shown(without)}, as added rows run in the longstride command alone")
         given.done()
@@ -272,6 +274,6 @@ class Settings:
         parts = {"attention": self.pattern, "distance": self.distance, "memory": self.memory}
         for key in sorted(KEYS - set(made) - set(parts) - {"mixers", "global"}):
             made[key] = getattr(self, key)
-        made["global"] = {"first": self.global_first, "last": self.global_last,
+        made["global"] = {**ADDED, "first": self.global_first, "last": self.global_last,
                           "projections": "own" if self.global_own else "shared"}
         return {**made, **{key: part.to_dict() for key, part in parts.items() if part is not None}}
