@@ -17,10 +17,11 @@ namespace longstride {
 // Rows of keys that the queries of a segment see: what a layer remembers, oldest first, or global rows that the model
 // adds, then the segment itself. Query i is at row before() + i.
 struct KeyRows {
-  std::int64_t compressed = 0, memory = 0, added = 0;
+  std::int64_t compressed = 0, memory = 0;
   std::int64_t segment = 0;
   std::int64_t rate = 0;  // positions that a compressed row was made of; 0: there are none
   bool ahead = false;     // queries see rows of later positions as well
+  std::int64_t added = 0;
 
   std::int64_t before() const { return compressed + memory + added; }
   std::int64_t all() const { return before() + segment; }

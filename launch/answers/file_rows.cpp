@@ -35,7 +35,8 @@ void add_groups_option(CLI::App& command, GroupsOption& option) {
 
 std::vector<std::int64_t> groups_of_input(const LoadedRun& run, const GroupsOption& option,
                                           const std::vector<std::uint8_t>& bytes) {
-  const bool read = run.recipe.objective->reads_groups() || run.model->fields().types || run.model->fields().sentences;
+  const BatchFields fields = run.model->fields();
+  const bool read = run.recipe.objective->reads_groups() || fields.types || fields.sentences;
   if (!read && !option.which.empty())
     throw user_error("--groups is {}, but this run reads no groups; leave it out", option.which);
   if (!read) return {};
@@ -49,11 +50,6 @@ void read_windows(const LoadedRun& run, std::int64_t bytes, bool asks, Device de
   if (!model.states().empty())
     throw user_error(
         "this model remembers what its rows have read, and gives no rows by themselves; choose another run");
-  if (!run.recipe.model->reader_of_groups().empty())
-    throw user_error(
-        "this model reads where groups such as sentences end ({}), which --input does not say; prepare the file, and "
-        "use eval",
-        run.recipe.model->reader_of_groups());
   asks ? static_cast<void>(required<Predicts>(model, "predict what is asked; use eval or sample"))
        : static_cast<void>(required<Encodes>(model, "give hidden rows"));
   check_device_computes(model, device);

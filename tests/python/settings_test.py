@@ -28,6 +28,17 @@ class Keys(unittest.TestCase):
         self.assertEqual({key for key in self.keys if "." in key}, inner)
         self.assertNotIn("torch", sys.modules)
 
+    def test_what_only_the_command_has_is_refused_in_a_sentence(self):
+        model = {"kind": "encoder", "context": 8, "layers": 1, "width": 4, "heads": 1,
+                 "attention": {"integration": "merged", "parts": ["local"], "window": 3, "labels": 0}, "global": {"added": 0}}
+        settings.Settings(model)
+        for change, message in [
+            ({"attention": {**model["attention"], "labels": 2}}, "'labels' is 2, but must be 0, as labels run in the"),
+            ({"global": {"added": 2}}, "'added' is 2, but must be 0, as added rows run in the longstride command alone"),
+        ]:
+            with self.assertRaisesRegex(settings.UserError, re.escape(message)):
+                settings.Settings({**model, **change})
+
     def test_deviations_of_tables_that_a_model_lacks_are_refused_in_a_sentence(self):
         model = {"kind": "decoder", "context": 8, "layers": 1, "width": 4, "heads": 1, "positions": "none",
                  "distance": {"table": "learned", "distances": 8}, "init_deviations": {"distance_table": 1}}

@@ -112,8 +112,12 @@ inline std::vector<NamedConfig<DecoderConfig>> toy_configs() {
   sinks.attention.parts = {PartKind::local, PartKind::first};
   sinks.attention.window = 4;
   sinks.attention.first = 3;
-  sinks.attention_sink = true;
+  sinks.attention_heads.sink = true;
   out.push_back({"sinks", sinks});
+  DecoderConfig shared = toy_config();
+  shared.rotary_base = 100;
+  shared.attention_heads.key_heads = 1;
+  out.push_back({"shared_keys", shared});
   DecoderConfig rotary = image;
   rotary.rotary_base = 100;
   out.push_back({"image_rotary", rotary});

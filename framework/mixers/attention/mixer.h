@@ -76,9 +76,9 @@ class AttentionMixer final : public Mixer {
   bool shares_keys() const { return config_.key_heads < config_.heads; }
   std::string kind(std::int64_t head) const override;
   KeyRows key_rows() const override {
-    return {.added = config_.global.added,
-            .segment = config_.segment,
-            .ahead = plans_->pattern().direction == kernels::Direction::both};
+    return {.segment = config_.segment,
+            .ahead = plans_->pattern().direction == kernels::Direction::both,
+            .added = config_.global.added};
   }
   std::int64_t stride() const override { return plans_->pattern().stride; }
   PairCost cost(std::int64_t positions) const override;
