@@ -1,11 +1,13 @@
 // Any files as bytes: the first part of them is train, the next valid, the last test.
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "datasets/histogram.h"
 #include "datasets/prepare/dataset_writer.h"
-#include "datasets/prepare/document_cutter.h"
+#include "datasets/prepare/documents/document_cutter.h"
+#include "datasets/prepare/documents/labels.h"
 #include "datasets/prepare/joined_inputs.h"
 #include "datasets/prepare/prepare.h"
 #include "datasets/prepare/split_rule.h"
@@ -78,11 +80,24 @@ void warn_of_noise(const Histogram& train, const std::string& name, const Prepar
       name, entropy));
 }
 
-void check(const DocumentRule& rule) {
+// Documents are divided whole and at random, rather than by their place in the input.
+bool is_random(const PrepareBytesConfig& config) { return config.seed || !config.labels.empty(); }
+
+void check(const PrepareBytesConfig& config, const SplitRule& split) {
+  const DocumentRule& rule = config.documents;
   if (rule.mark.empty()) throw user_error("--mark is empty, but documents end at it; name it, such as <|endoftext|>");
-  if (rule.groups != GroupsAre::none && rule.documents == DocumentsAre::joined)
-    throw user_error(
-        "--groups divides documents, but --documents does not say where these end; set it to marks, files or lines");
+  constexpr const char* say_where =
+      "but --documents does not say where these end; set it to files, lines, marks or fasta";
+  if (rule.documents == DocumentsAre::joined) {
+    if (rule.groups != GroupsAre::none) throw user_error("--groups divides documents, {}", say_where);
+    if (!config.labels.empty()) throw user_error("--labels gives documents labels, {}", say_where);
+    if (config.seed) throw user_error("--seed divides documents, {}", say_where);
+  }
+  if (rule.documents == DocumentsAre::fasta && rule.groups != GroupsAre::none)
+    throw user_error("--groups divides text, but --documents fasta reads letters without sentences; leave one out");
+  if (is_random(config) && split.counted())
+    throw user_error("--split is {}, but {} divides documents at random; give fractions such as 0.8,0.1,0.1",
+                     split.text(), config.seed ? "--seed" : "--labels");
 }
 
 // For the dataset's attributes.
@@ -94,64 +109,106 @@ std::string text_of(const DocumentRule& rule) {
       return "marks " + rule.mark;
     case DocumentsAre::files:
       return "files";
+    case DocumentsAre::fasta:
+      return "records of FASTA";
     default:
       return "lines";
   }
 }
 
 std::string text_of(GroupsAre groups) {
-  return groups == GroupsAre::none ? "" : groups == GroupsAre::sentences ? "sentences" : "paragraphs";
+  constexpr const char* names[] = {"", "sentences", "paragraphs", "titles, leads and the rest"};
+  return names[static_cast<std::size_t>(groups)];
+}
+
+std::optional<DocumentLabels> labels_of(const PrepareBytesConfig& config, const std::vector<ContentPart>& parts) {
+  if (config.labels.empty()) return {};
+  if (config.labels != "folder") return DocumentLabels::read_table(config.labels, config.classes);
+  std::vector<std::string> files;
+  for (const ContentPart& part : parts) files.push_back(part.below);
+  return DocumentLabels::of_folders(files, config.classes);
+}
+
+void check_found(const DocumentCutter& documents, const DocumentRule& rule, const std::string& name) {
+  if (rule.documents == DocumentsAre::marks && documents.marks() == 0)
+    throw user_error(
+        "{}: has no mark '{}', at which documents would end; name another with --mark, or set --documents files or "
+        "lines",
+        name, printable(rule.mark));
+  if (rule.documents == DocumentsAre::fasta && documents.documents() == 0)
+    throw user_error("{}: has no letters of FASTA, in lines below one of '>name'; give FASTA files", name);
 }
 
 // Writes the bytes of every part to its splits, and counts those of train.
-void write_parts(JoinedInputs& inputs, const Cuts& cuts, const DocumentRule& rule, DatasetWriter& writer,
-                 Histogram& train) {
+void write_parts(JoinedInputs& inputs, const Cuts& cuts, DocumentCutter& documents, Histogram& train) {
   std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
   constexpr std::int64_t sample = std::int64_t{1} << 16;  // bytes of each buffer that are counted: enough for a warning
-  DocumentCutter documents(writer, rule);
   for (std::size_t part = 0; part < inputs.parts().size(); ++part) {
+    const auto number = static_cast<std::int64_t>(part);
+    documents.begin_file({inputs.parts()[part].name, inputs.parts()[part].below, inputs.copies().first(number)});
     for (std::size_t s = 0; s < 3; ++s)
       for (std::int64_t left = cuts.of_split(part, s); left > 0;) {
         const std::int64_t count = std::min(left, static_cast<std::int64_t>(buffer.size()));
         inputs.read(buffer.data(), static_cast<std::size_t>(count));
         left -= count;
-        if (inputs.copies().left_out(static_cast<std::int64_t>(part))) continue;
+        if (inputs.copies().left_out(number)) continue;
         documents.append(static_cast<SplitId>(s), buffer.data(), count);
         if (s == 0) train.add(buffer.data(), std::min(count, sample));
       }
     documents.end_file();
   }
-  if (rule.documents == DocumentsAre::marks && documents.marks() == 0)
-    throw user_error(
-        "{}: has no mark '{}', at which documents would end; name another with --mark, or set --documents files or "
-        "lines",
-        inputs.name(), printable(rule.mark));
+}
+
+// For the dataset's attribute, and a note of what is left out.
+std::string divided_at_random(const SplitRule& rule, std::uint64_t seed, bool rule_given, const DatasetWriter& writer,
+                              const std::string& name) {
+  SplitCounts counts;
+  for (std::size_t s = 0; s < 3; ++s) counts[s] = writer.files(static_cast<SplitId>(s));
+  if (rule_given) rule.check_shares(counts, name, "documents");
+  return fmt::format("{}: documents at random by the seed {}, {} train, {} valid, {} test", rule.text(), seed,
+                     counts[0], counts[1], counts[2]);
+}
+
+std::string in_order(const SplitRule& rule, const SplitCounts& counts, DocumentsAre documents) {
+  constexpr const char* included[] = {"", ", marks included", "", "", ", names included"};
+  return fmt::format("{}: the first {} bytes train, the next {} valid, the last {} test{}", rule.text(), counts[0],
+                     counts[1], counts[2], included[static_cast<std::size_t>(documents)]);
 }
 
 }  // namespace
 
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output) {
   check_output(output.path, output.replace, config.inputs);
-  check(config.documents);
-  const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.9,0.05,0.05" : config.split);
+  const bool rule_given = !config.split.empty(), random = is_random(config);
+  const SplitRule rule = SplitRule::parse(rule_given ? config.split : "0.9,0.05,0.05");
+  check(config, rule);
   const FoldersOf folders(output.path);  // standard input is kept there too
   JoinedInputs inputs(config, output);
   const Copies& copies = inputs.copies();
-  const Cuts cuts = cut(inputs, rule, !config.split.empty());
+  // Bytes that go to splits at random are read as those of one.
+  const Cuts cuts = random ? Cuts(inputs.parts(), copies, {bytes_taken(inputs), 0, 0}) : cut(inputs, rule, rule_given);
+  std::optional<DocumentLabels> labels = labels_of(config, inputs.parts());
 
   DatasetInfo info;
   info.kind = DataKind::bytes;
   info.documents = text_of(config.documents);
   info.groups = text_of(config.documents.groups);
+  if (labels) info.label_names = labels->names(), info.wide_labels = labels->wide();
   DatasetWriter writer(output.path, info, output.replace);
   for (const std::string& note : {inputs.misnamed_note(), inputs.packed_note(), copies.note("files")}) output.say(note);
   Histogram train;
-  write_parts(inputs, cuts, config.documents, writer, train);
+  const std::uint64_t seed = config.seed.value_or(1);
+  DocumentCutter documents(writer, config.documents, labels ? &*labels : nullptr,
+                           random ? std::optional(RandomSplits{rule.fractions(), seed}) : std::nullopt);
+  write_parts(inputs, cuts, documents, train);
+  check_found(documents, config.documents, inputs.name());
+  if (labels) labels->finish();
+  if (const std::int64_t empty = documents.records_without_letters(); empty > 0)
+    output.say(fmt::format("{}: left out {} without letters", inputs.name(), counted(empty, "record")));
   for (const SourceFile& source : inputs.finish()) writer.add_source(source);
-  const SplitCounts& counts = cuts.counts();
-  writer.commit(fmt::format(
-      "{}: the first {} bytes train, the next {} valid, the last {} test{}{}", rule.text(), counts[0], counts[1],
-      counts[2], config.documents.documents == DocumentsAre::marks ? ", marks included" : "", copies.record()));
+  writer.commit((random ? divided_at_random(rule, seed, rule_given, writer, inputs.name())
+                        : in_order(rule, cuts.counts(), config.documents.documents)) +
+                copies.record());
   warn_of_noise(train, inputs.name(), output);
 }
 

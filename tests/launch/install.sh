@@ -18,6 +18,7 @@ grep -q '^recipe .*text-8min' plan
 [ -s share/doc/longstride/README.md ] && [ -n "$(find share/doc/longstride/docs -name '*.md')" ]
 [ -x share/longstride/scripts/slurm.sbatch ]
 [ -x share/longstride/scripts/follow_metrics.py ] && [ -x share/longstride/scripts/proteins.py ]
+python3 share/longstride/scripts/proteins.py --help >help && grep -q metastudent-data help  # finds its module
 
 cmake -S "$consumer" -B consumer -DCMAKE_PREFIX_PATH="$prefix" >log || { cat log >&2; exit 1; }
 cmake --build consumer >log || { cat log >&2; exit 1; }

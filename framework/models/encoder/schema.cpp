@@ -41,7 +41,7 @@ bool EncoderConfig::check_global(SettingsChecker& check) const {
                      item.config().kind());
         return false;
       }
-  if (documents.separate) {
+  if (documents.separate && !documents.padded) {
     check.refuse(
         "model.global",
         "model.global has rows at the ends of a row, but data.documents is separate, whose documents would not "

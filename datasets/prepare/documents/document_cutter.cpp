@@ -1,8 +1,10 @@
-#include "datasets/prepare/document_cutter.h"
+#include "datasets/prepare/documents/document_cutter.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+
+#include "kernels/base/philox.h"
 
 namespace longstride {
 namespace {
@@ -13,16 +15,61 @@ bool is_one_of(std::string_view characters, std::uint8_t byte) {
 
 }  // namespace
 
+SplitId RandomSplits::of(std::int64_t file_key, std::int64_t document) const {
+  const std::uint32_t domain = kernels::domain_of(kernels::Purpose::split, 1);
+  const auto drawn =
+      kernels::philox(seed, static_cast<std::uint64_t>(document), static_cast<std::uint32_t>(file_key), domain);
+  const double at = static_cast<double>(drawn.word[0]) * 0x1p-32;
+  if (at < fractions[0]) return SplitId::train;
+  return at < fractions[0] + fractions[1] || fractions[2] == 0 ? SplitId::valid : SplitId::test;
+}
+
+DocumentCutter::DocumentCutter(DatasetWriter& writer, const DocumentRule& rule, DocumentLabels* labels,
+                               std::optional<RandomSplits> splits)
+    : writer_(writer), rule_(rule), labels_(labels), splits_(splits) {
+  find_borders();
+  if (rule.documents != DocumentsAre::fasta) return;
+  fasta_.emplace(rule.letters, rule.other_letters,
+                 FastaReader::Receiver{
+                     [this](const std::string& name) { begin_record(name); },
+                     [this](const std::uint8_t* letters, std::int64_t count) { write(given_, letters, count); }});
+}
+
+// Lines, and what marks end, are named by their numbers.
+bool DocumentCutter::has_own_name() const {
+  return labels_ != nullptr && !labels_->of_files() && rule_.documents != DocumentsAre::files;
+}
+
+void DocumentCutter::begin_file(const DocumentFile& file) {
+  file_ = file;
+  of_file_ = 0;
+  if (fasta_) fasta_->begin_file(file.name);
+  if (labels_ != nullptr && !has_own_name()) take_labels(file.below, file.name);
+}
+
+void DocumentCutter::begin_record(const std::string& name) {
+  end_document();
+  if (has_own_name()) take_labels(name, fasta_->place());
+}
+
+void DocumentCutter::take_labels(const std::string& name, const std::string& where) {
+  own_labels_ = labels_->of(name, where);
+  name_ = name;
+}
+
 void DocumentCutter::append(SplitId split, const std::uint8_t* bytes, std::int64_t count) {
   if (rule_.documents == DocumentsAre::marks)
     append_before_marks(split, bytes, count);
   else if (rule_.documents == DocumentsAre::lines)
     append_lines(split, bytes, count);
+  else if (fasta_)
+    given_ = split, fasta_->read(bytes, count);
   else
     write(split, bytes, count);
 }
 
 void DocumentCutter::end_file() {
+  if (fasta_) fasta_->end_file();
   give_up(held_.size());
   end_document();
 }
@@ -77,7 +124,11 @@ void DocumentCutter::give_up(std::size_t held) {
 
 void DocumentCutter::write(SplitId split, const std::uint8_t* bytes, std::int64_t count) {
   if (count == 0) return;
+  if (splits_) split = open_ ? split_ : splits_->of(file_.key, of_file_);
   if (split != split_) end_document();
+  if (!open_) ++of_file_;
+  open_ = true;
+  bytes_ += count;
   split_ = split;
   if (rule_.groups != GroupsAre::none) end_groups(bytes, count);
   writer_.append(split, bytes, count);
@@ -97,7 +148,7 @@ void DocumentCutter::end_groups(const std::uint8_t* bytes, std::int64_t count) {
       spaced_ = stopped_;
       continue;
     }
-    if (text_ && blank_line_)
+    if (text_ && blank_line_ && (rule_.groups != GroupsAre::lead || paragraphs_++ < 2))
       writer_.end_group(split_, line_);
     else if (sentences && spaced_)
       writer_.end_group(split_, first + i);
@@ -111,7 +162,17 @@ void DocumentCutter::end_groups(const std::uint8_t* bytes, std::int64_t count) {
 void DocumentCutter::end_document() {
   if (rule_.documents == DocumentsAre::joined) return;
   if (rule_.groups != GroupsAre::none) writer_.end_group(split_, writer_.bytes(split_));
-  writer_.end_document(split_);
+  if (writer_.end_document(split_)) {
+    ++documents_;
+    if (has_own_name() && !fasta_) take_labels(std::to_string(documents_), file_.name);
+    if (labels_ != nullptr) {
+      labels_->check_length(name_, bytes_);
+      writer_.append_labels(split_, own_labels_);
+    }
+  }
+  bytes_ = 0;
+  open_ = false;
+  paragraphs_ = 0;
   text_ = blank_line_ = stopped_ = spaced_ = false;
   blank_ = true;
   line_ = writer_.bytes(split_);
