@@ -210,7 +210,7 @@ struct DatasetWriter::State {
   bool replace;  // a file of that name
   AtomicFile file;
   std::optional<OutputFile> output;
-  std::array<Column, 3> splits, labels;
+  std::array<Column, 3> splits, labels, group_labels;
   std::array<std::vector<std::int64_t>, 3> boundaries, groups;
   Column sources, label_names;
 };
@@ -308,6 +308,14 @@ void DatasetWriter::end_group(SplitId split, std::int64_t at) {
   if (!groups.empty() && groups.back() < at) groups.push_back(at);
 }
 
+void DatasetWriter::append_group_labels(SplitId split, std::span<const std::uint16_t> labels) {
+  const auto i = static_cast<std::size_t>(split);
+  Column& column = state_->group_labels[i];
+  if (column.bytes() == 0)
+    column.create(*state_->output, std::string(split_names[i]) + "_group_labels", {.entry = 2, .compressed = true});
+  column.append(reinterpret_cast<const std::uint8_t*>(labels.data()), 2 * std::ssize(labels));
+}
+
 void DatasetWriter::add_source(const SourceFile& source) {
   state_->sources.append_line(fmt::format("{} {} {}", source.sha256, source.bytes, source.name));
 }
@@ -321,6 +329,11 @@ std::int64_t DatasetWriter::files(SplitId split) const {
   return boundaries.empty() ? 0 : static_cast<std::int64_t>(boundaries.size()) - 1;
 }
 
+std::int64_t DatasetWriter::groups(SplitId split) const {
+  const auto& groups = state_->groups[static_cast<std::size_t>(split)];
+  return groups.empty() ? 0 : static_cast<std::int64_t>(groups.size()) - 1;
+}
+
 void DatasetWriter::commit(const std::string& split_rule) {
   State& s = *state_;
   {
@@ -329,6 +342,7 @@ void DatasetWriter::commit(const std::string& split_rule) {
       const std::string name = split_names[i];
       s.splits[i].finish();
       if (s.labels[i].bytes() > 0) s.labels[i].finish();
+      if (s.group_labels[i].bytes() > 0) s.group_labels[i].finish();
       write_numbers(*s.output, name + "_boundaries", s.boundaries[i]);
       write_numbers(*s.output, name + "_groups", s.groups[i]);
       write_numbers(*s.output, name + "_zeros", s.splits[i].zero_chunks());

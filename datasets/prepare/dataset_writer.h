@@ -31,10 +31,13 @@ class DatasetWriter {
   // Text: the group that is being read ends behind the first `at` bytes of the split; nothing if it is empty. Groups
   // end in order.
   void end_group(SplitId split, std::int64_t at);
+  // As many as groups ended, in order.
+  void append_group_labels(SplitId split, std::span<const std::uint16_t> labels);
   void add_source(const SourceFile& source);
 
   std::int64_t bytes(SplitId split) const;  // so far
   std::int64_t files(SplitId split) const;
+  std::int64_t groups(SplitId split) const;
 
   void commit(const std::string& split_rule);
 

@@ -71,8 +71,9 @@ struct PrepareBytesConfig {
   bool any = false;                 // take files that are no text
   Duplicates duplicates = Duplicates::keep;
   DocumentRule documents = {};
-  std::string labels = {};   // "folder", or a table for documents (documents/labels.h); empty: none
-  std::string classes = {};  // their names in order, separated by commas; empty: those that occur, sorted
+  std::string labels = {};        // "folder", or a table for documents (documents/labels.h); empty: none
+  std::string group_labels = {};  // table of numbers for the groups of documents; empty: none
+  std::string classes = {};       // their names in order, separated by commas; empty: those that occur, sorted
   // Documents go to the splits whole, at random by this seed. Absent: by their place in the input; if they are
   // labelled, by the seed 1.
   std::optional<std::uint64_t> seed = {};

@@ -81,7 +81,9 @@ void warn_of_noise(const Histogram& train, const std::string& name, const Prepar
 }
 
 // Documents are divided whole and at random, rather than by their place in the input.
-bool is_random(const PrepareBytesConfig& config) { return config.seed || !config.labels.empty(); }
+bool is_random(const PrepareBytesConfig& config) {
+  return config.seed || !config.labels.empty() || !config.group_labels.empty();
+}
 
 void check(const PrepareBytesConfig& config, const SplitRule& split) {
   const DocumentRule& rule = config.documents;
@@ -91,13 +93,21 @@ void check(const PrepareBytesConfig& config, const SplitRule& split) {
   if (rule.documents == DocumentsAre::joined) {
     if (rule.groups != GroupsAre::none) throw user_error("--groups divides documents, {}", say_where);
     if (!config.labels.empty()) throw user_error("--labels gives documents labels, {}", say_where);
+    if (!config.group_labels.empty()) throw user_error("--group-labels labels groups of documents, {}", say_where);
     if (config.seed) throw user_error("--seed divides documents, {}", say_where);
   }
   if (rule.documents == DocumentsAre::fasta && rule.groups != GroupsAre::none)
     throw user_error("--groups divides text, but --documents fasta reads letters without sentences; leave one out");
+  if (!config.group_labels.empty() && rule.groups == GroupsAre::none)
+    throw user_error(
+        "--group-labels labels groups, but --groups does not say where these end; set it to sentences, paragraphs or "
+        "lead");
   if (is_random(config) && split.counted())
     throw user_error("--split is {}, but {} divides documents at random; give fractions such as 0.8,0.1,0.1",
-                     split.text(), config.seed ? "--seed" : "--labels");
+                     split.text(),
+                     config.seed             ? "--seed"
+                     : config.labels.empty() ? "--group-labels"
+                                             : "--labels");
 }
 
 // For the dataset's attributes.
@@ -187,7 +197,8 @@ void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output
   const Copies& copies = inputs.copies();
   // Bytes that go to splits at random are read as those of one.
   const Cuts cuts = random ? Cuts(inputs.parts(), copies, {bytes_taken(inputs), 0, 0}) : cut(inputs, rule, rule_given);
-  std::optional<DocumentLabels> labels = labels_of(config, inputs.parts());
+  std::optional<DocumentLabels> labels = labels_of(config, inputs.parts()), group_labels;
+  if (!config.group_labels.empty()) group_labels = DocumentLabels::read_groups(config.group_labels);
 
   DatasetInfo info;
   info.kind = DataKind::bytes;
@@ -199,10 +210,12 @@ void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output
   Histogram train;
   const std::uint64_t seed = config.seed.value_or(1);
   DocumentCutter documents(writer, config.documents, labels ? &*labels : nullptr,
-                           random ? std::optional(RandomSplits{rule.fractions(), seed}) : std::nullopt);
+                           random ? std::optional(RandomSplits{rule.fractions(), seed}) : std::nullopt,
+                           group_labels ? &*group_labels : nullptr);
   write_parts(inputs, cuts, documents, train);
   check_found(documents, config.documents, inputs.name());
-  if (labels) labels->finish();
+  for (const auto* table : {&labels, &group_labels})
+    if (*table) (*table)->finish();
   if (const std::int64_t empty = documents.records_without_letters(); empty > 0)
     output.say(fmt::format("{}: left out {} without letters", inputs.name(), counted(empty, "record")));
   for (const SourceFile& source : inputs.finish()) writer.add_source(source);

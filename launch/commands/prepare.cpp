@@ -184,6 +184,8 @@ void add_labels(CLI::App* kind, PrepareBytesConfig& config) {
   CLI::Option* labels = kind->add_option(
       "--labels", config.labels,
       "folder, or a table with a document's name, a tab, and a class, labels separated by commas, or a span by line");
+  kind->add_option("--group-labels", config.group_labels,
+                   "such a table with the numbers of groups, separated by spaces");
   kind->add_option("--classes", config.classes, "their names by number, separated by commas; default: sorted")
       ->needs(labels);
   kind->add_option("--seed", config.seed, "divide whole documents at random; default: in order, or 1 with --labels")

@@ -114,5 +114,4 @@ int main(int count, char** arguments) {
           {seed, 1, 0x11, 3, 20, 0, 2, 0, 0, 0, 0x22, 5, 40, 0, 1, 0, 0, 0});
   for (const auto& [fuzzer, name, text] : texts) write(fuzzer, name, {text.begin(), text.end()});
   write("npy", "wide.npz", make_archive({{"data.npy", interleaved}}, "zip", "", "zip:zip64"));
-  return 0;
 }

@@ -201,7 +201,8 @@ class Articles(Scripts):
         self.assertIn("30 documents, 90 groups", said)
 
     def test_answers_of_questions_are_titles(self):
-        text = self.run_script("w.txt.xz", "--least", "50", "--cloze", "4", "--labels", "l.tsv", "--excerpt", "40")
+        text = self.run_script("w.txt.xz", "--least", "50", "--cloze", "4", "--labels", "l.tsv", "--excerpt", "40",
+                               "--group-labels", "g.tsv")
         questions = text.split(b"<|endoftext|>")[:-1]
         rows = [line.split("\t") for line in (self.at / "l.tsv").read_text().splitlines()]
         self.assertEqual(len(rows), 30)
@@ -210,15 +211,21 @@ class Articles(Scripts):
             self.assertEqual((number, question[begin:end]), (str(i + 1), f"Title {i}".encode()))
             self.assertTrue(question.startswith(f"_ is article {i}é.".encode()), question)
             self.assertEqual(question.count(b"\n\nTitle "), 4)
+        for i, (question, line) in enumerate(zip(questions, (self.at / "g.tsv").read_text().splitlines())):
+            number, labels = line.split("\t")
+            paragraphs = question.decode().split("\n\n")
+            right = [int(paragraph.startswith(f"Title {i}\n")) for paragraph in paragraphs]
+            self.assertEqual((number, labels), (str(i + 1), " ".join(map(str, right))))
         (self.at / "a.txt").write_bytes(text)
-        said = self.prepare("--input", "a.txt", "--documents", "marks", "--labels", "l.tsv", "--split", "1.0,0")
-        self.assertIn("30 documents, labelled", said)
+        said = self.prepare("--input", "a.txt", "--documents", "marks", "--labels", "l.tsv", "--split", "1.0,0",
+                            "--groups", "paragraphs", "--group-labels", "g.tsv")
+        self.assertIn("30 documents, 150 groups, labelled", said)
 
     def test_other_files_are_refused(self):
         (self.at / "t.txt").write_text("no articles\n")
         self.refuses(["t.txt"], "t.txt: has 0 articles")
         self.refuses(["w.txt.xz", "--least", "50", "--cloze", "31", "--labels", "l"], "has 30 articles of 50 bytes")
-        self.refuses(["w.txt.xz", "--cloze", "3"], "--cloze and --labels go together")
+        self.refuses(["w.txt.xz", "--cloze", "3"], "--cloze needs --labels or --group-labels")
         (self.at / "cut.xz").write_bytes((self.at / "w.txt.xz").read_bytes()[:-40])
         self.refuses(["cut.xz"], "cut.xz: is damaged")
 

@@ -25,8 +25,8 @@ SplitId RandomSplits::of(std::int64_t file_key, std::int64_t document) const {
 }
 
 DocumentCutter::DocumentCutter(DatasetWriter& writer, const DocumentRule& rule, DocumentLabels* labels,
-                               std::optional<RandomSplits> splits)
-    : writer_(writer), rule_(rule), labels_(labels), splits_(splits) {
+                               std::optional<RandomSplits> splits, DocumentLabels* group_labels)
+    : writer_(writer), rule_(rule), labels_(labels), group_labels_(group_labels), splits_(splits) {
   find_borders();
   if (rule.documents != DocumentsAre::fasta) return;
   fasta_.emplace(rule.letters, rule.other_letters,
@@ -36,25 +36,37 @@ DocumentCutter::DocumentCutter(DatasetWriter& writer, const DocumentRule& rule, 
 }
 
 // Lines, and what marks end, are named by their numbers.
-bool DocumentCutter::has_own_name() const {
-  return labels_ != nullptr && !labels_->of_files() && rule_.documents != DocumentsAre::files;
+bool DocumentCutter::has_own_name(const DocumentLabels* labels) const {
+  return !labels->of_files() && rule_.documents != DocumentsAre::files;
 }
 
 void DocumentCutter::begin_file(const DocumentFile& file) {
   file_ = file;
   of_file_ = 0;
   if (fasta_) fasta_->begin_file(file.name);
-  if (labels_ != nullptr && !has_own_name()) take_labels(file.below, file.name);
+  take_labels(file.below, file.name, false);
 }
 
 void DocumentCutter::begin_record(const std::string& name) {
   end_document();
-  if (has_own_name()) take_labels(name, fasta_->place());
+  take_labels(name, fasta_->place(), true);
 }
 
-void DocumentCutter::take_labels(const std::string& name, const std::string& where) {
-  own_labels_ = labels_->of(name, where);
-  name_ = name;
+// own: the name is a document's, rather than its file's.
+void DocumentCutter::take_labels(const std::string& name, const std::string& where, bool own) {
+  for (const auto& [table, taken] : {std::pair{labels_, &taken_}, std::pair{group_labels_, &taken_of_groups_}})
+    if (table != nullptr && has_own_name(table) == own) *taken = {name, table->of(name, where)};
+}
+
+// Those of the document that has ended.
+void DocumentCutter::append_labels() {
+  if (labels_ != nullptr) {
+    labels_->check_length(taken_.name, bytes_);
+    writer_.append_labels(split_, taken_.labels);
+  }
+  if (group_labels_ == nullptr) return;
+  group_labels_->check_groups(taken_of_groups_.name, writer_.groups(split_) - groups_before_);
+  writer_.append_group_labels(split_, taken_of_groups_.labels);
 }
 
 void DocumentCutter::append(SplitId split, const std::uint8_t* bytes, std::int64_t count) {
@@ -126,7 +138,10 @@ void DocumentCutter::write(SplitId split, const std::uint8_t* bytes, std::int64_
   if (count == 0) return;
   if (splits_) split = open_ ? split_ : splits_->of(file_.key, of_file_);
   if (split != split_) end_document();
-  if (!open_) ++of_file_;
+  if (!open_) {
+    ++of_file_;
+    groups_before_ = writer_.groups(split);
+  }
   open_ = true;
   bytes_ += count;
   split_ = split;
@@ -164,11 +179,8 @@ void DocumentCutter::end_document() {
   if (rule_.groups != GroupsAre::none) writer_.end_group(split_, writer_.bytes(split_));
   if (writer_.end_document(split_)) {
     ++documents_;
-    if (has_own_name() && !fasta_) take_labels(std::to_string(documents_), file_.name);
-    if (labels_ != nullptr) {
-      labels_->check_length(name_, bytes_);
-      writer_.append_labels(split_, own_labels_);
-    }
+    if (!fasta_) take_labels(std::to_string(documents_), file_.name, true);
+    append_labels();
   }
   bytes_ = 0;
   open_ = false;

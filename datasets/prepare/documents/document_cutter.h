@@ -41,8 +41,9 @@ struct RandomSplits {
 // or the number of a line or of what a mark ends, from 1.
 class DocumentCutter {
  public:
+  // group_labels: a number for each group of a document.
   DocumentCutter(DatasetWriter& writer, const DocumentRule& rule, DocumentLabels* labels = nullptr,
-                 std::optional<RandomSplits> splits = {});
+                 std::optional<RandomSplits> splits = {}, DocumentLabels* group_labels = nullptr);
 
   void begin_file(const DocumentFile& file);  // may be left out if nothing has a name
   // split: of no meaning with RandomSplits.
@@ -61,20 +62,25 @@ class DocumentCutter {
   void end_groups(const std::uint8_t* bytes, std::int64_t count);
   void begin_record(const std::string& name);
   void end_document();
-  void take_labels(const std::string& name, const std::string& where);
-  bool has_own_name() const;
+  void take_labels(const std::string& name, const std::string& where, bool own);
+  void append_labels();
+  bool has_own_name(const DocumentLabels* labels) const;
 
   DatasetWriter& writer_;
   const DocumentRule& rule_;
-  DocumentLabels* labels_;
+  DocumentLabels *labels_, *group_labels_;
   std::optional<RandomSplits> splits_;
   std::optional<FastaReader> fasta_;
   DocumentFile file_;
-  std::int64_t documents_ = 0, of_file_ = 0;                 // that have ended; that have begun in this file
-  bool open_ = false;                                        // a document has bytes
-  std::int64_t bytes_ = 0;                                   // so many
-  std::string name_;                                         // file, record or document whose labels these are
-  std::vector<std::uint16_t> own_labels_;                    // the last ones that were taken
+  std::int64_t documents_ = 0, of_file_ = 0;  // that have ended; that have begun in this file
+  bool open_ = false;                         // a document has bytes
+  std::int64_t bytes_ = 0;                    // so many
+  struct Taken {
+    std::string name;  // file, record or document whose labels these are
+    std::vector<std::uint16_t> labels;
+  };
+  Taken taken_, taken_of_groups_;
+  std::int64_t groups_before_ = 0;                           // in the split, when the document began
   SplitId split_ = SplitId::train, given_ = SplitId::train;  // the last bytes', and those that are read
   std::vector<SplitId> held_;         // the splits of bytes that may begin a mark, which they equal so far
   std::vector<std::size_t> borders_;  // the longest end of each beginning of the mark that is a beginning too

@@ -15,7 +15,7 @@ namespace longstride {
 namespace {
 
 constexpr std::size_t most_classes = 65536, most_labels = 4096;  // as objectives and datasets have
-constexpr std::int64_t most_span = 65535;                        // the writer keeps 16 bits
+constexpr std::int64_t most_number = 65535;                      // the writer keeps 16 bits
 
 // Without white space at both ends.
 std::string_view trimmed(std::string_view text) {
@@ -24,10 +24,10 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \r") + 1 - begin);
 }
 
-std::vector<std::string> divided(std::string_view text) {
+std::vector<std::string> divided(std::string_view text, char at_every = ',') {
   std::vector<std::string> out;
   for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::size_t end = std::min(text.find(at_every, at), text.size());
     out.emplace_back(trimmed(text.substr(at, end - at)));
     at = end + 1;
   }
@@ -52,6 +52,20 @@ bool comes_before(const std::string& a, const std::string& b) {
   return std::pair(a.size(), a) < std::pair(b.size(), b);
 }
 
+std::string text_of_table(const std::string& path) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 30;
+  if (std::error_code failure; !std::filesystem::is_regular_file(path, failure))
+    throw user_error("{}: is no file; name a table of documents and their labels, or for --labels the word folder",
+                     path);
+  const FileBlob blob(path);
+  if (blob.size() > most)
+    throw user_error("{}: has {} bytes, more than a table of labels may have", path,
+                     thousands(static_cast<std::int64_t>(blob.size())));
+  std::string text(static_cast<std::size_t>(blob.size()), '\0');
+  blob.read(0, text.data(), text.size());
+  return text;
+}
+
 std::string listed(const std::vector<std::string>& names) {
   constexpr std::size_t most = 12;
   std::string out;
@@ -64,27 +78,23 @@ std::string listed(const std::vector<std::string>& names) {
 
 DocumentLabels DocumentLabels::of_table(std::string_view text, const std::string& path, const std::string& given) {
   DocumentLabels labels(path, false);
-  std::int64_t line = 1;
-  for (std::size_t at = 0; at < text.size(); ++line) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    labels.add_line(text.substr(at, end - at), line);
-    at = end + 1;
-  }
+  labels.add_lines(text);
   labels.number(given);
   return labels;
 }
 
+DocumentLabels DocumentLabels::of_groups(std::string_view text, const std::string& path) {
+  DocumentLabels labels(path, false);
+  labels.kind_ = LabelsAre::groups;
+  labels.add_lines(text);
+  labels.read_numbers();
+  return labels;
+}
+
+DocumentLabels DocumentLabels::read_groups(const std::string& path) { return of_groups(text_of_table(path), path); }
+
 DocumentLabels DocumentLabels::read_table(const std::string& path, const std::string& given) {
-  constexpr std::uint64_t most = std::uint64_t{1} << 30;
-  if (std::error_code failure; !std::filesystem::is_regular_file(path, failure))
-    throw user_error("{}: is no file; give --labels a table of documents and their labels, or the word folder", path);
-  const FileBlob blob(path);
-  if (blob.size() > most)
-    throw user_error("{}: has {} bytes, more than a table of labels may have", path,
-                     thousands(static_cast<std::int64_t>(blob.size())));
-  std::string text(static_cast<std::size_t>(blob.size()), '\0');
-  blob.read(0, text.data(), text.size());
-  return of_table(text, path, given);
+  return of_table(text_of_table(path), path, given);
 }
 
 DocumentLabels DocumentLabels::of_folders(const std::vector<std::string>& files, const std::string& given) {
@@ -109,6 +119,15 @@ DocumentLabels DocumentLabels::of_folders(const std::vector<std::string>& files,
   return labels;
 }
 
+void DocumentLabels::add_lines(std::string_view text) {
+  std::int64_t line = 1;
+  for (std::size_t at = 0; at < text.size(); ++line) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    add_line(text.substr(at, end - at), line);
+    at = end + 1;
+  }
+}
+
 std::string DocumentLabels::where_is(const Row& row) const { return fmt::format("{}:{}", path_, row.line); }
 
 void DocumentLabels::add_line(std::string_view line, std::int64_t number) {
@@ -124,6 +143,11 @@ void DocumentLabels::add_line(std::string_view line, std::int64_t number) {
     throw user_error("{}: has document '{}' a second time, after line {}; give each document one line", where_is(row),
                      printable_beginning(name), before->second.line);
   const std::string_view rest = trimmed(line.substr(tab + 1));
+  if (kind_ == LabelsAre::groups) {
+    if (!rest.empty()) row.labels = divided(rest, ' ');
+    rows_.emplace(name, std::move(row));
+    return;
+  }
   if (!rest.empty()) row.labels = divided(rest);
   if (row.labels.size() != 1) kind_ = LabelsAre::labels;
   std::set<std::string> once;
@@ -169,19 +193,39 @@ void DocumentLabels::read_spans() {
     const std::string& text = row.labels[0];
     const std::size_t dash = text.find('-');
     const std::int64_t begin = std::stoll(text.substr(0, dash)), end = std::stoll(text.substr(dash + 1));
-    if (begin > end || end > most_span)
+    if (begin > end || end > most_number)
       throw user_error(
           "{}: document '{}' has the span {}, but a span goes from its first byte to the one behind it, "
           "both at most {}; twice the same is no answer",
-          where_is(row), printable_beginning(name), text, thousands(most_span));
-    row.span = {static_cast<std::uint16_t>(begin), static_cast<std::uint16_t>(end)};
+          where_is(row), printable_beginning(name), text, thousands(most_number));
+    row.numbers = {static_cast<std::uint16_t>(begin), static_cast<std::uint16_t>(end)};
   }
+}
+
+void DocumentLabels::read_numbers() {
+  for (auto& [name, row] : rows_)
+    for (const std::string& number : row.labels) {
+      if (!is_number(number) || std::stoll(number) > most_number)
+        throw user_error(
+            "{}: document '{}' has the label '{}', but a group has a number from 0 to {}, the next one behind one "
+            "space",
+            where_is(row), printable_beginning(name), printable_beginning(number), thousands(most_number));
+      row.numbers.push_back(static_cast<std::uint16_t>(std::stoll(number)));
+    }
+}
+
+void DocumentLabels::check_groups(const std::string& name, std::int64_t groups) const {
+  const Row& row = rows_.at(name);
+  if (std::ssize(row.numbers) != groups)
+    throw user_error("{}: document '{}' has {} of groups, but {}; correct the line, or choose other --groups",
+                     where_is(row), printable_beginning(name), counted(std::ssize(row.numbers), "label"),
+                     counted(groups, "group"));
 }
 
 void DocumentLabels::check_length(const std::string& name, std::int64_t bytes) const {
   if (kind_ != LabelsAre::spans) return;
   const Row& row = rows_.at(name);
-  if (row.span[1] > bytes)
+  if (row.numbers[1] > bytes)
     throw user_error("{}: the span {} of document '{}' ends behind its {} bytes; correct it", where_is(row),
                      row.labels[0], printable_beginning(name), thousands(bytes));
 }
@@ -208,7 +252,7 @@ std::vector<std::uint16_t> DocumentLabels::of(const std::string& name, const std
     throw user_error("{}: document '{}' has the name of that in {}, but line {} of {} is one document's; rename one",
                      where, printable_beginning(name), row.seen, row.line, path_);
   row.seen = where;
-  if (kind_ == LabelsAre::spans) return row.span;
+  if (kind_ == LabelsAre::spans || kind_ == LabelsAre::groups) return row.numbers;
   if (kind_ == LabelsAre::classes) return {numbers_.at(row.labels[0])};
   std::vector<std::uint16_t> out(names_.size());
   for (const std::string& label : row.labels) out[numbers_.at(label)] = 1;

@@ -1,6 +1,8 @@
 // `prepare bytes --labels`: the labels of documents, and the splits that documents go to whole.
+#include <cstring>
 #include <map>
 
+#include "datasets/hdf5/stored_array.h"
 #include "datasets/objectives/of_rows.h"
 #include "datasets/prepare/documents/labels.h"
 #include "tests/datasets/command.h"
@@ -48,6 +50,18 @@ TEST(LabelTable, SpansAreWhereAnswersBeginAndEnd) {
   expect_user_error([] { table("a\t3-2\n"); }, "l.tsv:1: document 'a' has the span 3-2");
   expect_user_error([] { table("a\t3-65536\n"); }, "l.tsv:1: document 'a' has the span 3-65536");
   EXPECT_EQ(table("a\t3-17\nb\tx\n").kind(), LabelsAre::classes);
+}
+
+TEST(LabelTable, GroupsHaveNumbers) {
+  DocumentLabels labels = DocumentLabels::of_groups("a\t0 3 1\r\nb\t7\nc\t\n", "g.tsv");
+  EXPECT_EQ(labels.kind(), LabelsAre::groups);
+  EXPECT_EQ(labels.of("a", "1"), (Numbers{0, 3, 1}));
+  EXPECT_EQ(labels.of("c", "1"), Numbers{});
+  labels.check_groups("a", 3);
+  expect_user_error([&] { labels.check_groups("a", 2); }, "g.tsv:1: document 'a' has 3 labels of groups, but 2 groups");
+  for (const char* wrong : {"x", "0  1", "-1", "65536", "1,2", "01"})
+    expect_user_error([&] { DocumentLabels::of_groups(std::string("a\t1\nb\t") + wrong, "g.tsv"); },
+                      "g.tsv:2: document 'b' has the label '");
 }
 
 TEST(LabelTable, RefusesByLine) {
@@ -212,6 +226,51 @@ TEST(PrepareLabels, TablesNameRecordsFilesAndNumbers) {
             (Found{{"one\n", {0, 3}}, {"two\n", {1, 1}}}));
 }
 
+// The numbers of groups in the order of the groups, split by split.
+TEST(PrepareLabels, GroupsHaveTheNumbersOfATable) {
+  const Folder folder;
+  std::string text, table, classes;
+  for (int i = 0; i < 60; ++i) {
+    text += std::to_string(i);
+    table += fmt::format("{}\t", i + 1);
+    for (int g = 0; g <= i % 4; ++g) {
+      text += fmt::format(" group {}. ", g);
+      table += fmt::format("{}{}", g > 0 ? " " : "", 10 * i + g);
+    }
+    text += "|";
+    table += "\n";
+    classes += fmt::format("{}\t{}\n", i + 1, i % 2);
+  }
+  put_file(folder / "a.txt", bytes_of(text));
+  put_file(folder / "g.tsv", bytes_of(table));
+  put_file(folder / "c.tsv", bytes_of(classes));
+  const std::string options = fmt::format(
+      "prepare bytes --input {0}/a.txt --documents marks --mark '|' --groups sentences --group-labels {0}/g.tsv "
+      "--split 0.6,0.2,0.2 --force --output {0}/x.h5",
+      folder.path());
+  const Outcome made = call(options + " --labels " + (folder / "c.tsv"));
+  ASSERT_EQ(made.code, 0) << made.text;
+  const auto dataset = Dataset::open(folder / "x.h5");
+  const auto input = std::make_shared<const Hdf5Input>(std::make_shared<const FileBlob>(folder / "x.h5"));
+  std::size_t documents = 0;
+  for (const std::string split : split_names) {
+    const Bytes stored = StoredArray(input, split + "_group_labels", {1, 2}).read_all();
+    Numbers expected, found(stored.size() / 2);
+    std::memcpy(found.data(), stored.data(), stored.size());
+    for (const auto& [document, labels] : labelled(*dataset, split)) {
+      const int i = std::stoi(document);
+      for (int g = 0; g <= i % 4; ++g) expected.push_back(static_cast<std::uint16_t>(10 * i + g));
+      EXPECT_EQ(labels, Numbers{static_cast<std::uint16_t>(i % 2)});
+      ++documents;
+    }
+    EXPECT_EQ(found, expected) << split;
+    EXPECT_EQ(dataset->size(split).groups, std::ssize(expected)) << split;
+  }
+  EXPECT_EQ(documents, 60u);
+  put_file(folder / "g.tsv", bytes_of(table + "61\t1\n"));
+  EXPECT_NE(call(options).text.find("g.tsv:61: names document '61', which the input lacks"), std::string::npos);
+}
+
 TEST(PrepareLabels, RefusesWhatItCannotLabel) {
   const Folder folder;
   put_sources(folder);
@@ -224,10 +283,13 @@ TEST(PrepareLabels, RefusesWhatItCannotLabel) {
     EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
   };
   refuses("--labels folder", "--labels gives documents labels, but --documents does not say where these end");
+  refuses("--group-labels g.tsv --documents files",
+          "--group-labels labels groups, but --groups does not say where these end");
+  refuses("--group-labels g.tsv", "--group-labels labels groups of documents, but --documents does not say");
   refuses("--seed 2", "--seed divides documents, but --documents does not say where these end");
   refuses("--documents files --labels folder --split 100,50,50",
           "--split is 100,50,50, but --labels divides documents at random; give fractions");
-  refuses("--documents files --labels " + (folder / "none.tsv"), "none.tsv: is no file; give --labels a table");
+  refuses("--documents files --labels " + (folder / "none.tsv"), "none.tsv: is no file; name a table of documents");
   refuses("--documents files --labels " + (folder / "one.tsv"), "document 'fs/x/10.c' is not in");
   refuses("--documents files --classes a,b", "--classes requires --labels");
   put_file(folder / "few.txt", bytes_of("a\nb\n"));
