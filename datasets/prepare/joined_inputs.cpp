@@ -127,12 +127,14 @@ void JoinedInputs::list(const std::vector<std::string>& paths, SplitId split) {
         kind == std::filesystem::file_type::fifo || kind == std::filesystem::file_type::character)
       throw user_error("{}: is a pipe or a device; give what it yields as standard input, with --input -", path);
     if (path == "-" || !is_folder(path)) {
-      inputs_.push_back({path, split, true, {}});
+      inputs_.push_back({path, std::filesystem::path(path).filename().string(), split, true, {}});
       continue;
     }
     const std::vector<std::string> files = files_under(path);
     if (files.empty()) throw user_error("{}: holds no files; give a folder with files to read", path);
-    for (const std::string& file : files) inputs_.push_back({file, split, false, {}});
+    for (const std::string& file : files)
+      inputs_.push_back(
+          {file, std::filesystem::path(file).lexically_relative(path).generic_string(), split, false, {}});
   }
 }
 
@@ -142,6 +144,9 @@ void JoinedInputs::measure(Input& input) {
     size = size_of_texts(input);
   else if (!input.packing.none())
     size = content_size(ObservedBlob(open(input), *progress_), input.packing, inputs_.size() == 1);
+  const std::filesystem::path folder = std::filesystem::path(input.below).parent_path();
+  for (ContentPart& part : size.parts)
+    part.below = input.packing.archive ? (folder / part.below).lexically_normal().generic_string() : input.below;
   input.bytes = size.bytes, input.links = size.links, input.parts = size.parts.size();
   splits_.insert(splits_.end(), size.parts.size(), input.split);
   parts_.insert(parts_.end(), std::make_move_iterator(size.parts.begin()), std::make_move_iterator(size.parts.end()));

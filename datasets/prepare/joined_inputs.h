@@ -45,7 +45,8 @@ class JoinedInputs {
 
  private:
   struct Input {
-    std::string path;  // "-": standard input
+    std::string path;   // "-": standard input
+    std::string below;  // name within the folder that is the input; otherwise that of the file
     SplitId split = SplitId::train;
     bool named = false;  // by the user, rather than found in a folder
     Packing packing;

@@ -36,6 +36,7 @@ longstride_python_test(guide slow)  # imports transformers
 longstride_python_test(peer fast)
 longstride_python_test(decoder_peers slow)
 longstride_python_test(kernels fast)
+longstride_python_test(kmer_baseline fast)
 foreach(package transformers performer_pytorch)
   add_test(NAME python.scan_peers_${package}
     COMMAND ${tested_python} ${python_tests_source}/scan_peers_test.py ${package})

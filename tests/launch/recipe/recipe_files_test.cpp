@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -78,7 +79,7 @@ std::int64_t parameters_of_mixers(const DecoderConfig& m) {
   return sum;
 }
 
-// An encoder with a head for masked tokens; sinks aside.
+// An encoder with a head for masked tokens, or for answers about rows; sinks aside.
 std::int64_t parameters_of_encoder(const EncoderConfig& m) {
   const std::int64_t d = m.width, inner = m.inner_width(), inputs = kernels::inputs_of(m.activation) * inner,
                      gate = m.global.own ? 3 * d * d + 3 * d : 0, added = m.global.added,
@@ -94,7 +95,9 @@ std::int64_t parameters_of_encoder(const EncoderConfig& m) {
                      layer = 4 * d + 4 * d * d + 4 * d + inputs * d + inputs + inner * d + d + gate + labels,
                      positions = m.positions == Positions::learned ? m.context * d : 0,
                      norms = (m.embedding_norm ? 2 * d : 0) + (m.norm == NormOrder::pre ? 2 * d : 0),
-                     head = d * d + d + 2 * d + (m.tied_output ? 0 : m.vocabulary * d) + m.vocabulary;
+                     answers = m.objective == nullptr ? 0 : m.objective->answers().choices,
+                     masked = d * d + d + 2 * d + (m.tied_output ? 0 : m.vocabulary * d) + m.vocabulary,
+                     head = answers > 0 ? answers * d + answers : masked;
   return m.vocabulary * d + positions + rows + norms + m.layers * layer + head;
 }
 
@@ -189,7 +192,8 @@ std::string toy_stages(const Recipe& recipe, std::int64_t context) {
 
 // True of a published system other than the paper's, as published or in the house's form.
 bool is_of_survey(const std::string& path) {
-  return path.find("/survey/") != std::string::npos || path.find("/encoders/") != std::string::npos;
+  return std::ranges::any_of(std::array{"/survey/", "/encoders/", "/tasks/"},
+                             [&](const char* folder) { return path.find(folder) != std::string::npos; });
 }
 
 // An H200's memory in bytes.
@@ -240,7 +244,10 @@ TEST(SurveyRecipes, Train) {
       std::vector<std::uint8_t> text(static_cast<std::size_t>(shape.context));
       for (std::int64_t r = 0; r < shape.rows; ++r) {
         for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<std::uint8_t>("abcdefg "[(i + r) % 8]);
-        const RowBytes of{.bytes = text.data(), .before = ' ', .starts = step.step() % 4 == 0};
+        using Label = std::remove_const_t<decltype(RowBytes::labels)::element_type>;
+        std::vector<Label> labels(static_cast<std::size_t>(recipe.objective->labels()));
+        for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<Label>((i + 1) % 2);
+        const RowBytes of{.bytes = text.data(), .before = ' ', .starts = step.step() % 4 == 0, .labels = labels};
         recipe.objective->write(batch, r, of, {1, step.step() * shape.rows + r});
       }
       step.run(reinterpret_cast<const std::uint8_t*>(block.data()));
