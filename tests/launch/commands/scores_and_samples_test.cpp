@@ -110,7 +110,7 @@ TEST_F(ScoresAndSamples, APromptIsAFileOrTextOrStandardInput) {
 }
 
 TEST_F(ScoresAndSamples, APromptThatDoesNotFitIsRefused) {
-  const std::string limit = ": the prompt must be shorter than the 64 bytes of a sample; shorten it";
+  const std::string limit = ": the prompt must be shorter than the 64 bytes of a sample; shorten it, or raise --length";
   expect_refused({"sample", "run", "--prompt-text", std::string(64, 'x')}, "--prompt-text" + limit);
   {
     const InputFrom input(dir / "long");

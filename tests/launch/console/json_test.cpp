@@ -179,7 +179,8 @@ TEST_F(Console, QuietLeavesResultsOnly) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.err, "");
     const bool writes_files = command == "train" || command == "export" || command == "attention" ||
-                              command == "report" || command == "encode" || command == "prepare bytes";
+                              command == "report" || command == "encode" || command == "prepare bytes" ||
+                              command == "recipe";
     EXPECT_EQ(result.out.empty(), writes_files) << result.out;
   }
 }
