@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 
+#include "framework/mixers/attention/config.h"
 #include "framework/mixers/attention/mixer.h"
 #include "framework/mixers/mixer_config.h"
 
