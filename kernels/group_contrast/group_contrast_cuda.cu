@@ -67,25 +67,25 @@ __global__ void __launch_bounds__(threads) normalise_kernel(const Contrast p, st
 // A block per global row.
 template <class T>
 __global__ void __launch_bounds__(threads) contrast_kernel(const Contrast p, const T* z, T* dz) {
-  extern __shared__ float scores[];
-  __shared__ int count;
+  __shared__ float scores[GroupContrastArgs::most_rows];
+  __shared__ int count, own;
   const int g = static_cast<int>(blockIdx.x), tid = static_cast<int>(threadIdx.x);
   const std::int64_t row = blockIdx.y, at = row * p.added + g;
   const GlobalRowsOf of = p.of(row);
   const int first = of.first();
   z += at * p.width;
   dz += at * p.width;
-  if (tid == 0) count = 0;
+  if (tid == 0) count = own = 0;
   __syncthreads();
-  bool own = false;
   for (int r = first + tid; r < p.added; r += threads) {
     const Interval positions = of.positions(r);
     bool asked = positions.begin < positions.end;
     for (int i = positions.begin; asked && i < positions.end; ++i) asked = p.weighs(row, i);
     if (asked) atomicAdd(&count, 1);
-    own = own || (asked && r == g);
+    if (asked && r == g) own = 1;
   }
-  if (!__syncthreads_or(own)) {
+  __syncthreads();
+  if (own == 0) {
     for (int c = tid; c < p.width; c += threads) dz[c] = from_float<T>(0.0f);
     if (tid == 0) p.losses[at] = 0;
     return;
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(threads) contrast_kernel(const Contrast p, con
   // Every warp for itself, in one order.
   float top = -INFINITY, sum = 0;
   for (int j = first + this_lane(); j < p.added; j += warp_threads) top = fmaxf(top, scores[j]);
-  top = warp_max(top);
+  for (int offset = 1; offset < warp_threads; offset *= 2) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, offset));
   for (int j = first + this_lane(); j < p.added; j += warp_threads) sum += expf(scores[j] - top);
   sum = warp_sum(sum);
   if (tid == 0) p.losses[at] = scale * (logf(sum) + top - scores[g]);
@@ -140,8 +140,7 @@ void group_contrast(const GroupContrastArgs& args, const Launch& launch) {
   run("group_contrast normalise", normalise_kernel, {blocks_for(all, warps), threads}, launch, p, all);
   with_gpu_type(args.z.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    run("group_contrast", contrast_kernel<T>, {each, threads, static_cast<std::size_t>(p.added) * sizeof(float)},
-        launch, p, args.z.as<const T>(), args.dz.as<T>());
+    run("group_contrast", contrast_kernel<T>, {each, threads}, launch, p, args.z.as<const T>(), args.dz.as<T>());
   });
 }
 
