@@ -89,6 +89,22 @@ class Heads(unittest.TestCase):
                 padded = padded[:, :20]
             self.assertLess(float((alone - padded).abs().max()), 1e-12, objective)
 
+    def test_key_heads_of_global_rows_are_shared(self):
+        attention = {"integration": "merged", "parts": ["local"], "window": 9}
+        own = {"first": 2, "projections": "own"}
+        few = toy({"kind": "masked"}, attention={**attention, "key_heads": 1}, **{"global": own})
+        all_heads = toy({"kind": "masked"}, attention=attention, **{"global": own})
+        for name, values in few.state_dict().items():
+            if ".query_key_value." in name:
+                query, *rest = values.split([16, 8, 8])
+                values = torch.cat([query, *(part for part in rest for _ in range(2))])
+            elif ".global_key_value." in name:
+                values = torch.cat([part for part in values.split(8) for _ in range(2)])
+            all_heads.state_dict()[name].copy_(values)
+        with torch.no_grad():
+            tokens = torch.arange(97, 117)[None]
+            self.assertLess(float((few(tokens) - all_heads(tokens)).abs().max()), 1e-12)
+
     def test_random_blocks_are_those_of_the_golden_draw(self):
         for parts in (["block_window", "random_blocks"], ["random_blocks"]):
             pattern = Pattern({"integration": "merged", "parts": parts, "block": 64, "random": 3, "seed": 7}, 2,

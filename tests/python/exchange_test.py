@@ -130,7 +130,7 @@ class Weights(unittest.TestCase):
         self.assertTrue(torch.equal(tensors["embedding.position.0.weight"], expected.detach()))
 
     def test_that_do_not_fit_are_refused(self):
-        for change in ({"norm": "pre"}, {"activation": "relu"}, {"embedding_norm": False},
+        for change in ({"norm": "pre"}, {"activation": "relu"}, {"attention": {**DENSE["attention"], "key_heads": 2}, "global": {}}, {"embedding_norm": False},
                        {"attention": {**LONGFORMER["attention"], "sink": "learned"}}, {"global": {"first": 2}}):
             with self.assertRaises(longstride.UserError):
                 longstride.to_transformers(encoder_of({**LONGFORMER, **change}, OBJECTIVES[0]))

@@ -12,12 +12,12 @@ PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary", "first", "b
 KINDS = ("decoder", "sparse_transformer", "encoder")  # the first two are names of one kind
 ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
-# Parts that `merged` joins, one of each.
 ENCODERS = {"embedding_norm": False, "types": "none", "global_first": 0, "global_last": 0, "global_own": False}
 ADDED = {"added": 0, "of": "row", "sees": "all", "contrast": 0}  # keys of rows that are added
 # Keys of parts that the operator does not compute, and decoders do not have.
 UNREAD = ("blocks", "shifts", "random", "draw", "seed", "labels")
 STRIDED = ("local", "column", "fixed_block", "fixed_summary")
+# Parts that `merged` joins, one of each.
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary", "first")
 KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
@@ -51,7 +51,7 @@ class Pattern:
         self.draw = keys.choice("draw", ("balanced", "published"), "balanced")
         self.seed = keys.whole("seed", 0, least=0)
         if (labels := keys.take("labels", 0)) != 0:
-            raise keys.wrong("labels", labels, "0, as this package adds no vectors of distances to keys")
+            raise keys.wrong("labels", labels, "0, as labels run in the longstride command alone")
         self.global_first = self.global_last = 0  # of positions, or with random_blocks of blocks
         self.sink = keys.choice("sink", ("none", "learned"), "none")
         self.key_heads = keys.whole("key_heads", 0, least=0)
@@ -197,7 +197,7 @@ class Settings:
         self.global_own = given.choice("projections", ("shared", "own"), "shared") == "own"
         for key, without in ADDED.items():
             if (value := given.take(key, without)) != without:
-                raise given.wrong(key, value, f"{without}, as rows that are added run in the longstride command alone")
+                raise given.wrong(key, value, f"{without}, as added rows run in the longstride command alone")
         given.done()
 
     def read_attention(self, keys, where):
