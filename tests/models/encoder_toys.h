@@ -65,6 +65,26 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys_with_rows() {
   return {{"etc", etc}, {"structured", structured}, {"added", added}, {"padded", padded}};
 }
 
+// Objectives that labels answer, and types. `modern`: another form than BERT's.
+inline std::vector<NamedConfig<EncoderConfig>> labelled_encoder_toys(const EncoderConfig& modern) {
+  EncoderConfig classes = encoder_toy();
+  classes.objective = std::make_shared<Classes>(5);
+  EncoderConfig mean = modern;
+  mean.objective = std::make_shared<Classes>(3, RowRead::mean);
+  mean.documents = {true, true, false};
+  EncoderConfig labels = encoder_toy();
+  labels.objective = std::make_shared<IndependentLabels>(4);
+  EncoderConfig spans = encoder_toy();
+  spans.objective = std::make_shared<Spans>();
+  spans.documents = {true, true, true};
+  EncoderConfig sentences = modern;
+  sentences.objective = std::make_shared<Sentences>(3);
+  EncoderConfig typed = encoder_toy();
+  typed.types = true;
+  return {{"classes", classes}, {"class_of_mean", mean},  {"labels", labels},
+          {"spans", spans},     {"sentences", sentences}, {"typed", typed}};
+}
+
 inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   using kernels::PartKind;
   const EncoderConfig bert = encoder_toy();
@@ -91,20 +111,6 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   scan.mixers.resize(2);
   scan.mixers[0].beside = {MixerItem(std::make_unique<ScanConfig>(performer))};
   scan.mixers[1].beside = {MixerItem(std::make_unique<ScanConfig>(ScanSettings{}))};
-  EncoderConfig classes = encoder_toy();
-  classes.objective = std::make_shared<Classes>(5);
-  EncoderConfig mean = modern;
-  mean.objective = std::make_shared<Classes>(3, RowRead::mean);
-  mean.documents = {true, true, false};
-  EncoderConfig labels = encoder_toy();
-  labels.objective = std::make_shared<IndependentLabels>(4);
-  EncoderConfig spans = encoder_toy();
-  spans.objective = std::make_shared<Spans>();
-  spans.documents = {true, true, true};
-  EncoderConfig sentences = modern;
-  sentences.objective = std::make_shared<Sentences>(3);
-  EncoderConfig typed = encoder_toy();
-  typed.types = true;
   EncoderConfig longformer = encoder_toy();
   longformer.attention.parts = {PartKind::local};
   longformer.attention.window = 5;
@@ -121,11 +127,10 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   shifted.attention.shifts = {1, 0, 1};
   shifted.attention.window = 5;
   shifted.attention.dilation = {1, 4};
-  std::vector<NamedConfig<EncoderConfig>> all = {
-      {"bert", bert},           {"modern", modern},        {"merged", merged},         {"scan", scan},
-      {"classes", classes},     {"class_of_mean", mean},   {"labels", labels},         {"spans", spans},
-      {"sentences", sentences}, {"typed", typed},          {"longformer", longformer}, {"shared", shared},
-      {"shifted", shifted},     {"bigbird", bigbird_toy()}};
+  std::vector<NamedConfig<EncoderConfig>> all = {{"bert", bert},       {"modern", modern},         {"merged", merged},
+                                                 {"scan", scan},       {"longformer", longformer}, {"shared", shared},
+                                                 {"shifted", shifted}, {"bigbird", bigbird_toy()}};
+  for (const auto& labelled : labelled_encoder_toys(modern)) all.push_back(labelled);
   for (const auto& with_rows : encoder_toys_with_rows()) all.push_back(with_rows);
   return all;
 }

@@ -65,6 +65,9 @@ def toy(objective, **more):
     torch.manual_seed(1)
     made = Encoder({"kind": "encoder", "context": 48, "picture": (), "layers": 2, "width": 16, "heads": 2, "norm": "post",
                     "attention": {"integration": "merged", "parts": ["local"], "window": 9}, "objective": objective, **more})
+    with torch.no_grad():
+        for p in made.parameters():  # some of which are not drawn
+            p.normal_(0, 0.3)
     return made.double().eval()
 
 
