@@ -3,14 +3,14 @@
 #include <array>
 #include <vector>
 
-#include "datasets/formats/field_stream.h"
 #include "datasets/histogram.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/document_cutter.h"
 #include "datasets/prepare/joined_inputs.h"
-#include "datasets/prepare/named_splits.h"
 #include "datasets/prepare/prepare.h"
 #include "datasets/prepare/split_rule.h"
+#include "datasets/prepare/text/field_stream.h"
+#include "datasets/prepare/text/named_splits.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
