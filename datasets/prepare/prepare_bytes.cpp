@@ -200,7 +200,7 @@ void prepare_bytes(const PrepareBytesConfig& given, const PrepareOutput& output)
           : fmt::format("{}: the first {} bytes train, the next {} valid, the last {} test", rule.text(), counts[0],
                         counts[1], counts[2]);
   writer.commit(fmt::format(
-      "{}{}{}", divided, config.documents.documents == DocumentsAre::marks ? ", marks included" : "", copies.record()));
+      "{}{}{}", divided, documents.documents == DocumentsAre::marks ? ", marks included" : "", copies.record()));
   warn_of_noise(train, inputs.name(), output);
 }
 
