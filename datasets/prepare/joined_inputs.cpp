@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "datasets/formats/field_stream.h"
 #include "datasets/formats/input_files.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/standard_input.h"
+#include "datasets/prepare/text/field_stream.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/sha256.h"
 #include "framework/core/text/numbers.h"

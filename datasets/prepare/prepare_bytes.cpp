@@ -4,15 +4,15 @@
 #include <optional>
 #include <vector>
 
-#include "datasets/formats/field_stream.h"
 #include "datasets/histogram.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/documents/document_cutter.h"
 #include "datasets/prepare/documents/labels.h"
 #include "datasets/prepare/joined_inputs.h"
-#include "datasets/prepare/named_splits.h"
 #include "datasets/prepare/prepare.h"
 #include "datasets/prepare/split_rule.h"
+#include "datasets/prepare/text/field_stream.h"
+#include "datasets/prepare/text/named_splits.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
@@ -239,7 +239,7 @@ std::string in_order(const PrepareBytesConfig& config, const SplitRule& rule, co
           ? fmt::format("by the inputs given: {} bytes train, {} valid, {} test", counts[0], counts[1], counts[2])
           : fmt::format("{}: the first {} bytes train, the next {} valid, the last {} test", rule.text(), counts[0],
                         counts[1], counts[2]);
-  return divided + included[static_cast<std::size_t>(config.documents.documents)];
+  return divided + included[static_cast<std::size_t>(cut_at(config).documents)];
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "datasets/formats/field_stream.h"
+#include "datasets/prepare/text/field_stream.h"
 #include "framework/core/errors.h"
 
 namespace {

@@ -384,7 +384,8 @@ class Mistakes(unittest.TestCase):
 
     def test_tensors(self):
         self.refuses("q, k and v are (1, 2, 8, 16), (1, 2, 7, 16) and (1, 2, 8, 16), but must be (batch, heads, "
-                     "n_q, key size), (batch, heads, n, key size) and (batch, heads, n, value size)", k=self.k[:, :, :7])
+                     "n_q, key size), (batch, key heads, n, key size) and (batch, key heads, n, value size)",
+                     k=self.k[:, :, :7])
         self.refuses("q, k and v are torch.float32, torch.float32 and torch.bfloat16, but must be of one type",
                      v=self.v.bfloat16())
         for k, v in ((self.k, self.v), (self.k, self.v.bfloat16()), (self.k.bfloat16(), self.v)):

@@ -1,7 +1,7 @@
 // `prepare bytes` of lines of JSON, of given splits, and of folders that have splits by name.
 #include <zlib.h>
 
-#include "datasets/formats/field_stream.h"
+#include "datasets/prepare/text/field_stream.h"
 #include "tests/datasets/command.h"
 #include "tests/datasets/support.h"
 

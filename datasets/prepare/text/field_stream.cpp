@@ -1,4 +1,4 @@
-#include "datasets/formats/field_stream.h"
+#include "datasets/prepare/text/field_stream.h"
 
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-#include "datasets/prepare/named_splits.h"
+#include "datasets/prepare/text/named_splits.h"
 
 #include <fmt/format.h>
 
