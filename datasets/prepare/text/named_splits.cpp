@@ -54,8 +54,8 @@ bool may_be_beside(const std::filesystem::path& path) {
 }  // namespace
 
 PrepareBytesConfig with_named_splits(PrepareBytesConfig config, const PrepareOutput& output) {
-  if (config.inputs.size() != 1 || !config.split.empty() || config.splits_given() || !is_folder(config.inputs[0]))
-    return config;
+  const bool divided = !config.split.empty() || config.seed || config.splits_given();
+  if (config.inputs.size() != 1 || divided || !is_folder(config.inputs[0])) return config;
   std::array<std::vector<std::string>, 3> of_split;
   LeftOut left_out;
   std::string rest, first_name;
