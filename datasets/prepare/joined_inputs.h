@@ -70,8 +70,8 @@ class JoinedInputs {
   std::shared_ptr<const Blob> standard_input_;
   std::vector<Input> inputs_;
   std::vector<ContentPart> parts_;  // files of all inputs, in order
-  std::vector<SplitId> splits_;     // of the parts
-  std::string field_, mark_;        // of records, if any
+  std::vector<SplitId> splits_;     // one for each part
+  std::string field_, mark_;        // which records have, if there are any
   std::optional<Copies> copies_;
   std::string name_;
   std::int64_t bytes_ = 0;

@@ -16,7 +16,7 @@ struct OneQueryPlan {
     RowSet set;
     Interval in;
   };
-  struct Geometry {  // of a head
+  struct Geometry {  // heads may share it
     std::int32_t parts = 0;
     Keys part[most_parts];
   };

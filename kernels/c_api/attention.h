@@ -111,7 +111,7 @@ struct longstride_plan_config {
   int32_t labels_from_end;  // 1: labels are places, counted from the end of a query's interval
   int32_t label_groups;     // 1: calls give query_groups and key_groups
   int32_t shared_labels;    // 1: all heads read one table
-  int64_t key_heads;        // of k and v; divides heads; 0: heads. Head h of q reads head h / (heads / key_heads)
+  int64_t key_heads;        // k and v have them; 0: heads, which they divide. Head h reads head h / (heads / key_heads)
 };
 
 // An attention plan.

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #include "tests/datasets/formats/archive/archives.h"
 #include "tests/datasets/formats/npy_writer.h"
@@ -50,6 +51,12 @@ const Text texts[] = {
     {"labels", "labels.tsv", "a\tx,y\nb\t\n"},
     {"labels", "spans.tsv", "a\t3-17\nb\t0-0\n"},
 };
+const Bytes extensible = {22, 0, 16, 0, 3,   0, 0, 0,   1, 0,  0,   0,
+                          0,  0, 16, 0, 128, 0, 0, 170, 0, 56, 155, 113};  // a WAV header's extension
+
+// Lines of JSON: a field, a blank line, escapes.
+constexpr std::string_view records =
+    "{\"id\": 1, \"text\": \"one\\ntwo\", \"meta\": {\"text\": [1]}}\n\n{\"text\": \"\\u00e4\"}";
 
 }  // namespace
 
@@ -99,8 +106,6 @@ int main(int count, char** arguments) {
   }
   for (const char* format : {"ustar", "pax", "zip"})
     write("content", format, make_archive({{"x", counting(600)}, {"y/.z", counting(9)}, {"w", {}}}, format));
-  const std::string records =
-      "{\"id\": 1, \"text\": \"one\\ntwo\", \"meta\": {\"text\": [1]}}\n\n{\"text\": \"\\u00e4\"}";
   write("field", "records.jsonl", Bytes(records.begin(), records.end()));
   write("wav", "pcm8.wav", make_wav(1, 1, 8, 1, counting(64)));
   write("wav", "pcm16.wav", make_wav(1, 2, 16, 4, counting(64)));
@@ -108,9 +113,7 @@ int main(int count, char** arguments) {
   write("wav", "float.wav", make_wav(3, 1, 32, 4, counting(64)));
   write("wav", "mu_law.wav", make_wav(7, 1, 8, 1, counting(64), {0, 0}));
   write("wav", "adpcm.wav", make_wav(0x11, 1, 4, 64, counting(128), {2, 0, 121, 0}));
-  write("wav", "extensible.wav",
-        make_wav(0xFFFE, 2, 16, 4, counting(64),
-                 {22, 0, 16, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 16, 0, 128, 0, 0, 170, 0, 56, 155, 113}));
+  write("wav", "extensible.wav", make_wav(0xFFFE, 2, 16, 4, counting(64), extensible));
   // hdf5: which file, flags, and records of kind, extent, offset (2) and value (4)
   for (const std::uint8_t seed : {0, 1, 2, 3})
     write("hdf5", std::string("seed" + std::to_string(seed)).c_str(),

@@ -158,7 +158,7 @@ TEST(AttentionChoices, OfOneQueryDivideItsKeys) {
   EXPECT_EQ(choice.one_query.splits, 3 * 132 / 8);
   EXPECT_EQ(choice.sums_bytes, 64u * 49 * 129 * 4);
   EXPECT_EQ(choose_backward(sizes).family, portable);
-  sizes.bounds = 64;  // of every head
+  sizes.bounds = 64;  // every head has its own
   EXPECT_EQ(choose_forward(sizes).one_query.rows, 1);
   sizes.bounds = 0, sizes.key_heads = 1;
   EXPECT_EQ(choose_forward(sizes).one_query.rows, 16);

@@ -35,7 +35,7 @@ class FieldStream final : public UnsizedStream {
   std::string name_, field_, mark_;
   std::string line_, text_, buffer_;  // the line, what is to be given of its text, and bytes that follow the line
   std::size_t given_ = 0, taken_ = 0;
-  std::int64_t number_ = 0;  // of the line, from 1
+  std::int64_t number_ = 0;  // lines read
   bool ended_ = false;
 };
 

@@ -8,7 +8,7 @@
 namespace longstride {
 
 struct AttentionHeads {
-  std::int64_t key_heads = 0;  // of keys and values, which divide the heads; 0: as many
+  std::int64_t key_heads = 0;  // which keys and values have; they divide the heads. 0: as many
   bool sink = false;           // every head has a learned one
   std::int64_t labels = 0;     // vectors of distances, clipped there, are added to keys; 0: none
 };

@@ -25,14 +25,14 @@ struct AttentionMixerConfig {
   std::int64_t key_heads = 0;   // heads of keys and values, which divide the heads: each serves as many of theirs
   double weight_deviation = 0;  // deviation of W_qkv's initial values
   double output_deviation = 0;  // deviation of W_p's initial values
-  double label_deviation = 0;   // deviation of the labels' initial values
   bool biased = true;           // W_qkv has a bias
   bool output_biased = true;    // W_p has a bias
   kernels::QueryKeyTransform transform;
-  std::int64_t segment = 0;  // positions of a whole one
-  bool sink = false;         // every head has a learned sink
-  GlobalRows global = {};    // rows: keys of the pattern's plan, or added ones, which it does not have
-  std::int64_t labels = 0;   // vectors of distances, clipped there, are added to keys (Shaw et al. 2018); 0: none
+  std::int64_t segment = 0;    // positions of a whole one
+  bool sink = false;           // every head has a learned sink
+  GlobalRows global = {};      // rows: keys of the pattern's plan, or added ones, which it does not have
+  std::int64_t labels = 0;     // vectors of distances, clipped there, are added to keys (Shaw et al. 2018); 0: none
+  double label_deviation = 0;  // deviation of their initial values
 };
 
 // The keys and values of earlier positions.

@@ -136,7 +136,7 @@ class HeadPasses {
   std::optional<Part> window_;  // with which a rest is merged
 };
 
-// What is left of a head's passes for the query at the last of n positions, which becomes row 0: limits are constants.
+// A head's passes as far as the query at the last of n positions reads them, which becomes row 0: limits are constants.
 std::vector<PassOrder> of_last_query(const std::vector<PassOrder>& passes, std::int32_t n) {
   const std::int32_t last = n - 1;
   std::vector<PassOrder> left;
