@@ -42,9 +42,19 @@ inline EncoderConfig bigbird_toy() {
   return c;
 }
 
-// Encoders with added rows, of groups and of none.
+// Encoders with global rows: the first ones, and added ones of groups and of none.
 inline std::vector<NamedConfig<EncoderConfig>> encoder_toys_with_rows() {
   using kernels::PartKind;
+  EncoderConfig longformer = encoder_toy();
+  longformer.attention.parts = {PartKind::local};
+  longformer.attention.window = 5;
+  longformer.global = {.first = 2, .own = true};
+  EncoderConfig shared = encoder_toy();
+  shared.rotary_base = 100;
+  shared.attention.parts = {PartKind::block_window};
+  shared.attention.block = 4;
+  shared.attention_sink = true;
+  shared.global = {.first = 3};
   EncoderConfig etc = encoder_toy({.unit = MaskedUnit::group, .share = 0.4});
   etc.attention.parts = {PartKind::local};
   etc.attention.window = 5;
@@ -62,7 +72,8 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys_with_rows() {
   EncoderConfig padded = etc;
   padded.documents = {true, false, true};
   padded.global.own_group = true;
-  return {{"etc", etc}, {"structured", structured}, {"added", added}, {"padded", padded}};
+  return {{"longformer", longformer}, {"shared", shared}, {"etc", etc},
+          {"structured", structured}, {"added", added},   {"padded", padded}};
 }
 
 inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
@@ -105,27 +116,16 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   sentences.objective = std::make_shared<Sentences>(3);
   EncoderConfig typed = encoder_toy();
   typed.types = true;
-  EncoderConfig longformer = encoder_toy();
-  longformer.attention.parts = {PartKind::local};
-  longformer.attention.window = 5;
-  longformer.global = {.first = 2, .own = true};
-  EncoderConfig shared = encoder_toy();
-  shared.rotary_base = 100;
-  shared.attention.parts = {PartKind::block_window};
-  shared.attention.block = 4;
-  shared.attention_sink = true;
-  shared.global = {.first = 3};
   EncoderConfig shifted = encoder_toy();
   shifted.attention.parts = {PartKind::shifted_block, PartKind::dilated};
   shifted.attention.blocks = 3;
   shifted.attention.shifts = {1, 0, 1};
   shifted.attention.window = 5;
   shifted.attention.dilation = {1, 4};
-  std::vector<NamedConfig<EncoderConfig>> all = {
-      {"bert", bert},           {"modern", modern},        {"merged", merged},         {"scan", scan},
-      {"classes", classes},     {"class_of_mean", mean},   {"labels", labels},         {"spans", spans},
-      {"sentences", sentences}, {"typed", typed},          {"longformer", longformer}, {"shared", shared},
-      {"shifted", shifted},     {"bigbird", bigbird_toy()}};
+  std::vector<NamedConfig<EncoderConfig>> all = {{"bert", bert},     {"modern", modern},   {"merged", merged},
+                                                 {"scan", scan},     {"classes", classes}, {"class_of_mean", mean},
+                                                 {"labels", labels}, {"spans", spans},     {"sentences", sentences},
+                                                 {"typed", typed},   {"shifted", shifted}, {"bigbird", bigbird_toy()}};
   for (const auto& with_rows : encoder_toys_with_rows()) all.push_back(with_rows);
   return all;
 }
