@@ -4,11 +4,20 @@
 longstride_installed(longstride)
 set_target_properties(longstride PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "")  # not the source folder
 install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/longstride)
-install(PROGRAMS launch/scripts/slurm.sbatch launch/scripts/follow_metrics.py launch/scripts/proteins.py
+install(PROGRAMS launch/scripts/slurm.sbatch launch/scripts/follow_metrics.py launch/scripts/articles.py
+  launch/scripts/gene_starts.py launch/scripts/human_dna.py launch/scripts/kernel_sources.py
+  launch/scripts/kmer_baseline.py launch/scripts/proteins.py launch/scripts/table_text.py launch/scripts/utf8.sh
   DESTINATION ${CMAKE_INSTALL_DATADIR}/longstride/scripts)
-install(FILES launch/scripts/hostfile.example DESTINATION ${CMAKE_INSTALL_DATADIR}/longstride/scripts)
+install(FILES launch/scripts/hostfile.example launch/scripts/packaged_data.py
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/longstride/scripts)
 install(FILES launch/scripts/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
   RENAME longstride)
+# The manual page is what --help of the program says, so the program has to run here.
+if(NOT CMAKE_CROSSCOMPILING)
+  install(CODE "execute_process(COMMAND bash ${PROJECT_SOURCE_DIR}/launch/scripts/man_page.sh $<TARGET_FILE:longstride>
+    OUTPUT_FILE ${PROJECT_BINARY_DIR}/longstride.1 COMMAND_ERROR_IS_FATAL ANY)")
+  install(FILES ${PROJECT_BINARY_DIR}/longstride.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
 install(FILES README.md CHANGELOG.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

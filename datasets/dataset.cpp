@@ -75,6 +75,7 @@ Dataset::Dataset(std::shared_ptr<const Blob> blob, std::int64_t largest_resident
     : file_(std::make_shared<const Hdf5Input>(std::move(blob))), largest_resident_(largest_resident) {
   const hdf5::Lock lock;
   info_ = read_info(file_->handle(), path());
+  info_.label_names = lines_of("label_names", std::int64_t{1} << 26);
   for (const char* name : split_names) open_split(name);
 }
 
@@ -98,7 +99,7 @@ std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, const
   if (found.boundaries.empty() && found.array->bytes() > 0)
     throw user_error(
         "{}: has not kept where documents end in '{}', but data.documents is {}; prepare it with --documents marks, "
-        "files or lines, or set data.documents: joined",
+        "files, lines or fasta, or set data.documents: joined",
         path(), name, name_of(config.documents));
   if (config.documents == Documents::rows || found.boundaries.empty()) return split(name);
   return documents_view(store_of(name), found.boundaries, {found.groups, nullptr, group_labels(name)});
@@ -239,6 +240,14 @@ std::vector<std::uint8_t> Dataset::optional_bytes(const std::string& name, std::
   const StoredArray array(file_, name, {1, 1});
   if (array.bytes() > most) throw user_error("{} has {} bytes, more than {}", array.where(), array.bytes(), most);
   return array.read_all();
+}
+
+std::vector<std::string> Dataset::lines_of(const std::string& name, std::int64_t most) const {
+  const std::vector<std::uint8_t> text = optional_bytes(name, most);
+  std::istringstream lines(std::string(text.begin(), text.end()));
+  std::vector<std::string> out;
+  for (std::string line; std::getline(lines, line);) out.push_back(line);
+  return out;
 }
 
 const char* name_of(DataKind kind) { return kinds[static_cast<std::size_t>(kind)].name; }

@@ -5,12 +5,12 @@
 // the last the length; `train_groups` etc. likewise, of sentences or paragraphs, which no document cuts.
 // Labelled sequences have `train_labels` etc.: uint8, uint16 or uint32, (sequences) or (sequences, labels); objectives
 // say what they mean: a class, labels that are 0 or 1, or where a span begins and ends, in bytes. Labelled groups have
-// `train_group_labels` etc.: uint8 or uint16, (groups). `train_zeros` etc. lists the chunks that hold only
-// zeros: int64 pairs of first and count. `sources` is text, one line per file: sha256, bytes, name. Attributes of the
-// root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text, with the seed if
-// one is used), and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"); or documents ("lines") and
-// groups ("sentences"), in words. Each array has the sha256 of its bytes. Reading needs only the kind, the splits and
-// the geometry, so other programs can write these files too.
+// `train_group_labels` etc.: uint8 or uint16, (groups). `train_zeros` etc. lists the chunks that hold only zeros: int64
+// pairs of first and count. `label_names` is text, one line per class or label. `sources` is text, one line per file:
+// sha256, bytes, name. Attributes of the root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version,
+// tool_version, split (text, with the seed if one is used), and geometry: rows, columns, channels; or rate, encoding
+// ("mu-law 255"); or documents ("lines") and groups ("sentences"), in words. Each array has the sha256 of its bytes.
+// Reading needs only the kind, the splits and the geometry, so other programs can write these files too.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -38,7 +38,9 @@ struct DatasetInfo {
   std::int64_t rows = 0, columns = 0, channels = 0;  // images
   std::int64_t rate = 0;                             // audio, samples per second
   std::string encoding, split, tool_version;
-  std::string documents, groups;  // how they end; empty: nothing is recorded
+  std::string documents, groups;         // how they end; empty: nothing is recorded
+  std::vector<std::string> label_names;  // by number; empty: they have none
+  bool wide_labels = false;              // to be written in 16 bits
 
   std::int64_t image_bytes() const { return rows * columns * channels; }  // 0: not images
 };
@@ -118,6 +120,7 @@ class Dataset {
   std::int64_t sequences(const std::string& split) const;
   std::shared_ptr<const ByteStore> resident(const std::string& name) const;
   std::vector<std::uint8_t> optional_bytes(const std::string& name, std::int64_t most) const;
+  std::vector<std::string> lines_of(const std::string& name, std::int64_t most) const;
 
   std::shared_ptr<const Hdf5Input> file_;
   std::int64_t largest_resident_;

@@ -24,9 +24,9 @@ void GroupFinder::read(const std::uint8_t* bytes, std::int64_t count, std::int64
       spaced_ = stopped_;
       continue;
     }
-    if (text_ && blank_line_)
+    if (text_ && blank_line_ && (groups_ != GroupsAre::lead || paragraphs_++ < 2))
       end(line_);
-    else if (sentences_ && spaced_)
+    else if (groups_ == GroupsAre::sentences && spaced_)
       end(first + i);
     text_ = true;
     blank_line_ = blank_ = false;
@@ -39,6 +39,7 @@ void GroupFinder::end_document(std::int64_t place) {
   text_ = blank_line_ = stopped_ = spaced_ = false;
   blank_ = true;
   line_ = place;
+  paragraphs_ = 0;
 }
 
 std::vector<std::int64_t> groups_of(const std::vector<std::uint8_t>& document, GroupsAre groups) {

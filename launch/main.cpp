@@ -62,6 +62,7 @@ void add_commands(CLI::App& app, Session& session) {
   app.set_help_all_flag("--help-all", "show the options of every subcommand too");
   add_prepare(app, session);
   add_info(app, session);
+  add_recipe(app, session);
   add_plan(app, session);
   add_train(app, session);
   add_eval(app, session);

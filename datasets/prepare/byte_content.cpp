@@ -202,7 +202,8 @@ ContentSize size_of_archived(const Blob& blob, bool any, bool only_input) {
     sum = sum + bytes < sum ? UINT64_MAX : sum + bytes;
     size.parts.push_back(
         {files.file().name(),
-         {static_cast<std::int64_t>(bytes), known != sums.end() ? known->second : head_of(files.read_head())}});
+         {static_cast<std::int64_t>(bytes), known != sums.end() ? known->second : head_of(files.read_head())},
+         files.file().member()});
   }
   size.bytes = static_cast<std::int64_t>(sum);
   size.links = files.links();

@@ -33,6 +33,7 @@ Packing packing_of(const Blob& blob);
 struct ContentPart {
   std::string name;
   Fingerprint print;
+  std::string below = {};  // the name within its archive, and with JoinedInputs within the folder that is its input
 };
 
 struct ContentSize {

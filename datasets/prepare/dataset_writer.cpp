@@ -50,23 +50,31 @@ class OutputFile {
   hdf5::Handle handle_;  // closed before the medium
 };
 
-// One growing array. Its first dimension counts rows of `row` bytes (row 0: entries of one byte, no second dimension).
+// The first dimension counts rows of `row` entries; 0: no second dimension.
+struct ColumnForm {
+  std::int64_t row = 0, entry = 1;  // bytes of an entry: 1 or 2
+  bool compressed = false;
+};
+
+// One growing array.
 class Column {
  public:
-  void create(OutputFile& output, const std::string& name, std::int64_t row, bool compressed) {
+  void create(OutputFile& output, const std::string& name, const ColumnForm& form) {
     output_ = &output;
-    rank_ = row > 0 ? 2 : 1;
-    row_ = std::max<std::int64_t>(row, 1);
+    rank_ = form.row > 0 ? 2 : 1;
+    entry_ = form.entry;
+    row_ = std::max<std::int64_t>(form.row, 1) * entry_;
     chunk_ = std::max<std::int64_t>(1, chunk_bytes / row_) * row_;
-    const hsize_t chunk[2] = {static_cast<hsize_t>(chunk_ / row_), static_cast<hsize_t>(row_)};
+    const hsize_t chunk[2] = {static_cast<hsize_t>(chunk_ / row_), static_cast<hsize_t>(row_ / entry_)};
     const hsize_t size[2] = {0, chunk[1]}, most[2] = {H5S_UNLIMITED, chunk[1]};
     const hdf5::Lock lock;
     const hdf5::Handle space = H5Screate_simple(rank_, size, most);
     const hdf5::Handle creation = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_chunk(creation, rank_, chunk);
-    if (compressed) H5Pset_deflate(creation, 6);
+    if (form.compressed) H5Pset_deflate(creation, 6);
     H5Pset_fletcher32(creation);  // one checksum per chunk, so that damage is an error, never wrong bytes
-    dataset_ = H5Dcreate2(output.handle(), name.c_str(), H5T_STD_U8LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    dataset_ = H5Dcreate2(output.handle(), name.c_str(), entry_ == 2 ? H5T_STD_U16LE : H5T_STD_U8LE, space, H5P_DEFAULT,
+                          creation, H5P_DEFAULT);
     output_->check(dataset_.valid());
   }
 
@@ -76,6 +84,12 @@ class Column {
     buffer_.insert(buffer_.end(), bytes, bytes + count);
     const auto held = static_cast<std::int64_t>(buffer_.size());
     if (held >= buffer_bytes) flush(held / chunk_ * chunk_);
+  }
+
+  void append_line(std::string text) {
+    std::replace(text.begin(), text.end(), '\n', '?');  // a name's line feeds
+    text += '\n';
+    append(reinterpret_cast<const std::uint8_t*>(text.data()), std::ssize(text));
   }
 
   void finish() {
@@ -98,14 +112,15 @@ class Column {
     if (count == 0) return;
     note_zeros(count);
     const hsize_t start[2] = {static_cast<hsize_t>(written_ / row_), 0};
-    const hsize_t size[2] = {static_cast<hsize_t>(count / row_), static_cast<hsize_t>(row_)};
+    const hsize_t size[2] = {static_cast<hsize_t>(count / row_), static_cast<hsize_t>(row_ / entry_)};
     const hsize_t grown[2] = {start[0] + size[0], size[1]};
     const hdf5::Lock lock;
     output_->check(H5Dset_extent(dataset_, grown) >= 0);
     const hdf5::Handle file_space = H5Dget_space(dataset_);
     const hdf5::Handle memory = H5Screate_simple(rank_, size, nullptr);
     output_->check(H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, nullptr, size, nullptr) >= 0 &&
-                   H5Dwrite(dataset_, H5T_NATIVE_UINT8, memory, file_space, H5P_DEFAULT, buffer_.data()) >= 0);
+                   H5Dwrite(dataset_, entry_ == 2 ? H5T_NATIVE_UINT16 : H5T_NATIVE_UINT8, memory, file_space,
+                            H5P_DEFAULT, buffer_.data()) >= 0);
     written_ += count;
     buffer_.erase(buffer_.begin(), buffer_.begin() + count);
   }
@@ -125,7 +140,7 @@ class Column {
 
   OutputFile* output_ = nullptr;
   int rank_ = 1;
-  std::int64_t row_ = 1, chunk_ = 1, bytes_ = 0, written_ = 0;
+  std::int64_t entry_ = 1, row_ = 1, chunk_ = 1, bytes_ = 0, written_ = 0;
   hdf5::Handle dataset_;
   std::vector<std::uint8_t> buffer_;
   std::vector<std::int64_t> zeros_;
@@ -195,9 +210,9 @@ struct DatasetWriter::State {
   bool replace;  // a file of that name
   AtomicFile file;
   std::optional<OutputFile> output;
-  std::array<Column, 3> splits, labels;
+  std::array<Column, 3> splits, labels, group_labels;
   std::array<std::vector<std::int64_t>, 3> boundaries, groups;
-  Column sources;
+  Column sources, label_names;
 };
 
 FoldersOf::FoldersOf(const std::string& path) {
@@ -247,8 +262,11 @@ DatasetWriter::DatasetWriter(const std::string& path, const DatasetInfo& info, b
   check_output(path, replace, {});
   state_ = std::make_unique<State>(path, info, replace);
   State& s = *state_;
-  for (std::size_t i = 0; i < 3; ++i) s.splits[i].create(*s.output, split_names[i], info.image_bytes(), false);
-  s.sources.create(*s.output, "sources", 0, true);
+  for (std::size_t i = 0; i < 3; ++i) s.splits[i].create(*s.output, split_names[i], {.row = info.image_bytes()});
+  s.sources.create(*s.output, "sources", {.compressed = true});
+  if (info.label_names.empty()) return;
+  s.label_names.create(*s.output, "label_names", {.compressed = true});
+  for (const std::string& name : info.label_names) s.label_names.append_line(name);
 }
 
 DatasetWriter::~DatasetWriter() = default;
@@ -257,11 +275,18 @@ void DatasetWriter::append(SplitId split, const std::uint8_t* bytes, std::int64_
   state_->splits[static_cast<std::size_t>(split)].append(bytes, count);
 }
 
-void DatasetWriter::append_label(SplitId split, std::uint8_t label) {
+void DatasetWriter::append_labels(SplitId split, std::span<const std::uint16_t> labels) {
   const auto i = static_cast<std::size_t>(split);
-  Column& labels = state_->labels[i];
-  if (labels.bytes() == 0) labels.create(*state_->output, std::string(split_names[i]) + "_labels", 0, true);
-  labels.append(&label, 1);
+  Column& column = state_->labels[i];
+  const bool wide = state_->info.wide_labels;
+  if (column.bytes() == 0)
+    column.create(*state_->output, std::string(split_names[i]) + "_labels",
+                  {labels.size() > 1 ? std::ssize(labels) : 0, wide ? 2 : 1, true});
+  std::vector<std::uint8_t> bytes(labels.begin(), labels.end());
+  if (wide)
+    bytes.assign(reinterpret_cast<const std::uint8_t*>(labels.data()),
+                 reinterpret_cast<const std::uint8_t*>(labels.data() + labels.size()));
+  column.append(bytes.data(), std::ssize(bytes));
 }
 
 void DatasetWriter::end_file(SplitId split) {
@@ -270,9 +295,11 @@ void DatasetWriter::end_file(SplitId split) {
   boundaries.push_back(bytes(split));
 }
 
-void DatasetWriter::end_document(SplitId split) {
+bool DatasetWriter::end_document(SplitId split) {
   const auto& boundaries = state_->boundaries[static_cast<std::size_t>(split)];
-  if (bytes(split) > (boundaries.empty() ? 0 : boundaries.back())) end_file(split);
+  const bool holds_bytes = bytes(split) > (boundaries.empty() ? 0 : boundaries.back());
+  if (holds_bytes) end_file(split);
+  return holds_bytes;
 }
 
 void DatasetWriter::end_group(SplitId split, std::int64_t at) {
@@ -281,11 +308,16 @@ void DatasetWriter::end_group(SplitId split, std::int64_t at) {
   if (!groups.empty() && groups.back() < at) groups.push_back(at);
 }
 
+void DatasetWriter::append_group_labels(SplitId split, std::span<const std::uint16_t> labels) {
+  const auto i = static_cast<std::size_t>(split);
+  Column& column = state_->group_labels[i];
+  if (column.bytes() == 0)
+    column.create(*state_->output, std::string(split_names[i]) + "_group_labels", {.entry = 2, .compressed = true});
+  column.append(reinterpret_cast<const std::uint8_t*>(labels.data()), 2 * std::ssize(labels));
+}
+
 void DatasetWriter::add_source(const SourceFile& source) {
-  std::string name = source.name;
-  std::replace(name.begin(), name.end(), '\n', '?');  // one line per file
-  const std::string line = fmt::format("{} {} {}\n", source.sha256, source.bytes, name);
-  state_->sources.append(reinterpret_cast<const std::uint8_t*>(line.data()), static_cast<std::int64_t>(line.size()));
+  state_->sources.append_line(fmt::format("{} {} {}", source.sha256, source.bytes, source.name));
 }
 
 std::int64_t DatasetWriter::bytes(SplitId split) const {
@@ -297,6 +329,11 @@ std::int64_t DatasetWriter::files(SplitId split) const {
   return boundaries.empty() ? 0 : static_cast<std::int64_t>(boundaries.size()) - 1;
 }
 
+std::int64_t DatasetWriter::groups(SplitId split) const {
+  const auto& groups = state_->groups[static_cast<std::size_t>(split)];
+  return groups.empty() ? 0 : static_cast<std::int64_t>(groups.size()) - 1;
+}
+
 void DatasetWriter::commit(const std::string& split_rule) {
   State& s = *state_;
   {
@@ -305,11 +342,13 @@ void DatasetWriter::commit(const std::string& split_rule) {
       const std::string name = split_names[i];
       s.splits[i].finish();
       if (s.labels[i].bytes() > 0) s.labels[i].finish();
+      if (s.group_labels[i].bytes() > 0) s.group_labels[i].finish();
       write_numbers(*s.output, name + "_boundaries", s.boundaries[i]);
       write_numbers(*s.output, name + "_groups", s.groups[i]);
       write_numbers(*s.output, name + "_zeros", s.splits[i].zero_chunks());
     }
     s.sources.finish();
+    if (s.label_names.bytes() > 0) s.label_names.finish();
     write_about(*s.output, s.info, split_rule);
     s.output->close();
   }

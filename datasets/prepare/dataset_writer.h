@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,17 +23,21 @@ class DatasetWriter {
 
   // Images: whole ones. Text and sound: any number of bytes.
   void append(SplitId split, const std::uint8_t* bytes, std::int64_t count);
-  void append_label(SplitId split, std::uint8_t label);
-  // Sound: what was appended since the last boundary is one file. Text: one document, unless it is nothing.
+  // One sequence's; as many for every one. They have 16 bits if info.wide_labels says so, and 8 otherwise.
+  void append_labels(SplitId split, std::span<const std::uint16_t> labels);
+  // Sound: what was appended since the last boundary is one file. Text: one document, unless it is nothing: then false.
   void end_file(SplitId split);
-  void end_document(SplitId split);
+  bool end_document(SplitId split);
   // Text: the group that is being read ends behind the first `at` bytes of the split; nothing if it is empty. Groups
   // end in order.
   void end_group(SplitId split, std::int64_t at);
+  // As many as groups ended, in order.
+  void append_group_labels(SplitId split, std::span<const std::uint16_t> labels);
   void add_source(const SourceFile& source);
 
   std::int64_t bytes(SplitId split) const;  // so far
   std::int64_t files(SplitId split) const;
+  std::int64_t groups(SplitId split) const;
 
   void commit(const std::string& split_rule);
 

@@ -6,6 +6,7 @@
 #include "datasets/formats/input_files.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/standard_input.h"
+#include "datasets/prepare/text/field_stream.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/sha256.h"
 #include "framework/core/text/numbers.h"
@@ -44,8 +45,8 @@ std::string sha256_of(const Blob& blob) {
 
 // The input that is being read.
 struct JoinedInputs::Current {
-  Current(std::shared_ptr<const Blob> opened, InputProgress& progress, const Packing& packing)
-      : blob(opened), observed(std::move(opened), progress), content(open_content(observed, packing)) {}
+  Current(std::shared_ptr<const Blob> opened, InputProgress& progress)
+      : blob(opened), observed(std::move(opened), progress) {}
 
   std::shared_ptr<const Blob> blob;
   ObservedBlob observed;
@@ -56,9 +57,12 @@ struct JoinedInputs::Current {
 
 JoinedInputs::~JoinedInputs() = default;
 
-JoinedInputs::JoinedInputs(const PrepareBytesConfig& config, const PrepareOutput& output) {
+JoinedInputs::JoinedInputs(const PrepareBytesConfig& config, const PrepareOutput& output)
+    : field_(config.field), mark_(config.documents.documents == DocumentsAre::lines ? record_mark : "") {
   if (config.inputs.empty()) throw user_error("--input is needed: files, folders, or - for standard input");
-  inputs_ = list(config.inputs);
+  list(config.inputs, SplitId::train);
+  list(config.valid_inputs, SplitId::valid);
+  list(config.test_inputs, SplitId::test);
   std::vector<std::string> files;
   bool from_standard_input = false;
   for (const Input& input : inputs_) {
@@ -99,7 +103,10 @@ void JoinedInputs::look_at(const PrepareBytesConfig& config, const PrepareOutput
     if (!config.raw) input.packing = packing_of(*blob);
     input.packing.any = config.any;
     input.misnamed = !config.raw && input.packing.none() && blob->size() > 0 && named_like_packed(input.path);
-    work += input.file_bytes * (input.packing.none() ? 1 : 2);
+    if (!field_.empty() && input.packing.archive)
+      throw user_error("{}: is an archive, but --field takes lines of files; unpack it to a folder and use that",
+                       blob->name());
+    work += input.file_bytes * (input.packing.none() && field_.empty() ? 1 : 2);
     const std::string head = beginning_of_content(*blob, input.packing);
     input.print = {input.file_bytes, head_of(head)};
     if (const FileFormat format = format_of(head); format.family != FormatFamily::none && !config.any)
@@ -113,33 +120,53 @@ void JoinedInputs::look_at(const PrepareBytesConfig& config, const PrepareOutput
                    remedy_of(format), take_any);
 }
 
-std::vector<JoinedInputs::Input> JoinedInputs::list(const std::vector<std::string>& paths) const {
-  std::vector<Input> inputs;
+void JoinedInputs::list(const std::vector<std::string>& paths, SplitId split) {
   for (const std::string& path : paths) {
     std::error_code absent;
     if (const auto kind = std::filesystem::status(path, absent).type();
         kind == std::filesystem::file_type::fifo || kind == std::filesystem::file_type::character)
       throw user_error("{}: is a pipe or a device; give what it yields as standard input, with --input -", path);
     if (path == "-" || !is_folder(path)) {
-      inputs.push_back({path, true, {}});
+      inputs_.push_back({path, std::filesystem::path(path).filename().string(), split, true, {}});
       continue;
     }
     const std::vector<std::string> files = files_under(path);
     if (files.empty()) throw user_error("{}: holds no files; give a folder with files to read", path);
-    for (const std::string& file : files) inputs.push_back({file, false, {}});
+    for (const std::string& file : files)
+      inputs_.push_back(
+          {file, std::filesystem::path(file).lexically_relative(path).generic_string(), split, false, {}});
   }
-  return inputs;
 }
 
 void JoinedInputs::measure(Input& input) {
   ContentSize size = {input.file_bytes, 0, {{input.path == "-" ? "standard input" : input.path, input.print}}};
-  if (!input.packing.none())
+  if (!field_.empty())
+    size = size_of_texts(input);
+  else if (!input.packing.none())
     size = content_size(ObservedBlob(open(input), *progress_), input.packing, inputs_.size() == 1);
+  const std::filesystem::path folder = std::filesystem::path(input.below).parent_path();
+  for (ContentPart& part : size.parts)
+    part.below = input.packing.archive ? (folder / part.below).lexically_normal().generic_string() : input.below;
   input.bytes = size.bytes, input.links = size.links, input.parts = size.parts.size();
+  splits_.insert(splits_.end(), size.parts.size(), input.split);
   parts_.insert(parts_.end(), std::make_move_iterator(size.parts.begin()), std::make_move_iterator(size.parts.end()));
   if (input.bytes == 0 && input.named)
     throw user_error("{}: is empty; there is nothing to prepare", open(input)->name());
   bytes_ += input.bytes;
+}
+
+// All texts of a file are one part.
+ContentSize JoinedInputs::size_of_texts(const Input& input) {
+  const ObservedBlob blob(open(input), *progress_);
+  const auto content = content_of(blob, input.packing);
+  std::string buffer(std::size_t{1} << 18, '\0');
+  Fingerprint print;
+  for (std::size_t got = buffer.size(); got == buffer.size();) {
+    got = content->read(buffer.data(), buffer.size());
+    if (print.bytes == 0) print.head = head_of({buffer.data(), std::min(got, Fingerprint::head_bytes)});
+    print.bytes += static_cast<std::int64_t>(got);
+  }
+  return {print.bytes, 0, {{blob.name(), print}}};
 }
 
 std::vector<std::string> JoinedInputs::sha256_of_parts(const std::vector<std::int64_t>& wanted,
@@ -157,7 +184,7 @@ std::vector<std::string> JoinedInputs::sha256_of_parts(const std::vector<std::in
       continue;
     }
     const auto blob = open(input);
-    const auto content = open_content(*blob, input.packing);
+    const auto content = content_of(*blob, input.packing);
     for (; is_wanted(); ++first) {
       Sha256 sha;
       for (auto left = static_cast<std::size_t>(parts_[first].print.bytes); left > 0;) {
@@ -179,6 +206,12 @@ std::vector<std::string> JoinedInputs::sha256_of_parts(const std::vector<std::in
 std::shared_ptr<const Blob> JoinedInputs::open(const Input& input) const {
   if (input.path == "-") return standard_input_;
   return std::make_shared<FileBlob>(input.path, Pointers::take);  // look_at() says which are pointers
+}
+
+std::unique_ptr<UnsizedStream> JoinedInputs::content_of(const Blob& blob, const Packing& packing) const {
+  auto content = open_content(blob, packing);
+  if (field_.empty()) return content;
+  return std::make_unique<FieldStream>(std::move(content), blob.name(), field_, mark_);
 }
 
 std::string JoinedInputs::packed_note() const {
@@ -213,7 +246,8 @@ void JoinedInputs::open_next() {
   if (static_cast<std::int64_t>(blob->size()) != input.file_bytes)
     throw user_error("{}: had {} bytes at first and has {} now; do not change a file while it is being read",
                      blob->name(), input.file_bytes, blob->size());
-  current_ = std::make_unique<Current>(blob, *progress_, input.packing);
+  current_ = std::make_unique<Current>(blob, *progress_);
+  current_->content = content_of(current_->observed, input.packing);
   current_->left = input.bytes;
 }
 
@@ -223,7 +257,7 @@ void JoinedInputs::close_current() {
     throw user_error("{}: has grown while it was being read; do not change a file while it is being read",
                      current_->blob->name());
   std::string sha = current_->sha.hex();
-  if (!input.packing.none()) {
+  if (!input.packing.none() || !field_.empty()) {
     sha = sha256_of(*current_->blob);
     current_->blob->check_unchanged();
   }

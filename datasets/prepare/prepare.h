@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,14 +51,17 @@ struct PrepareOutput {
 // A file whose content an earlier one has goes into the split of that one, is left out, or ends the work (copies.h).
 enum class Duplicates : std::uint8_t { keep, drop, refuse };
 
-// How documents end in bytes (document_cutter.h): nowhere, at marks, with their files, or with their lines.
-enum class DocumentsAre : std::uint8_t { joined, marks, files, lines };
-enum class GroupsAre : std::uint8_t { none, sentences, paragraphs };
+// How documents end in bytes (documents/document_cutter.h): nowhere, at marks, with their files, or with their lines;
+// or they are the records of FASTA files.
+enum class DocumentsAre : std::uint8_t { joined, marks, files, lines, fasta };
+enum class GroupsAre : std::uint8_t { none, sentences, paragraphs, lead };  // lead: title, lead and rest
 
 struct DocumentRule {
   DocumentsAre documents = DocumentsAre::joined;
   std::string mark = "<|endoftext|>";  // GPT-2's
   GroupsAre groups = GroupsAre::none;  // within documents
+  std::string letters = "ACGTN";       // that FASTA may have; lower case is turned into upper case
+  std::string other_letters = {};      // one of them in place of all others; empty: others are refused
 };
 
 struct PrepareBytesConfig {
@@ -67,8 +71,27 @@ struct PrepareBytesConfig {
   bool any = false;                 // take files that are no text
   Duplicates duplicates = Duplicates::keep;
   DocumentRule documents = {};
+  std::vector<std::string> valid_inputs = {}, test_inputs = {};  // given splits; without both, `inputs` is divided
+  std::string field = {};  // inputs are lines of JSON, of which this field is taken (field_stream.h)
+
+  bool splits_given() const { return !valid_inputs.empty() || !test_inputs.empty(); }
+  std::string labels = {};        // "folder", or a table for documents (documents/labels.h); empty: none
+  std::string group_labels = {};  // table of numbers for the groups of documents; empty: none
+  std::string classes = {};       // their names in order, separated by commas; empty: those that occur, sorted
+  // Documents go to the splits whole, at random by this seed. Absent: by their place in the input; if they are
+  // labelled, by the seed 1.
+  std::optional<std::uint64_t> seed = {};
 };
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output);
+
+// Examples of a task, made from nothing but a seed (examples/task.h).
+struct Task;
+struct PrepareExamplesConfig {
+  const Task* task = nullptr;
+  std::string split = {};  // numbers of examples; empty: the published ones
+  std::uint64_t seed = 1;
+};
+void prepare_examples(const PrepareExamplesConfig& config, const PrepareOutput& output);
 
 struct PrepareCifar10Config {
   std::vector<std::string> inputs;  // batch files, or a folder or archive of them; test_batch* is the test set

@@ -154,10 +154,10 @@ std::int64_t copy_batch(const BatchFile& batch, std::map<std::string, std::strin
     const std::int64_t taken = std::min(at_once, count - first);
     stream.read(records.data(), static_cast<std::size_t>(taken * Cifar10::record));
     for (std::int64_t r = 0; r < taken; ++r) {
-      const std::uint8_t label = decode_cifar10(records.data() + r * Cifar10::record, first + r, path, pixels.data());
+      const std::uint16_t label = decode_cifar10(records.data() + r * Cifar10::record, first + r, path, pixels.data());
       const SplitId to = split(first + r);
       writer.append(to, pixels.data(), Cifar10::pixels);
-      writer.append_label(to, label);
+      writer.append_labels(to, {&label, 1});
     }
     progress.add(taken * Cifar10::record);
   }

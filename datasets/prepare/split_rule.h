@@ -25,6 +25,7 @@ class SplitRule {
   // UserError if a split with a share gets nothing because the total is too small.
   void check_shares(const SplitCounts& counts, const std::string& where, const char* units) const;
   bool counted() const { return counted_; }
+  const SplitCounts& counts() const { return counts_; }                  // when counted
   const std::array<double, 3>& fractions() const { return fractions_; }  // when not counted
   const std::string& text() const { return text_; }
 

@@ -67,8 +67,8 @@ Batch BatchLayout::place(std::byte* block, std::size_t& end) const {
   batch.targets = take(fields_.targets, id, asked);
   batch.weights = take(fields_.weights, Dtype::f32, asked);
   batch.groups = take(fields_.groups, Dtype::i32, each);
-  batch.sentences = take(fields_.sentences, Dtype::i32, each);
   batch.types = take(fields_.types, Dtype::u8, each);
+  batch.sentences = take(fields_.sentences, Dtype::i32, each);
   batch.starts = take(fields_.starts, Dtype::u8, {rows_});
   return batch;
 }

@@ -28,11 +28,11 @@ struct Batch {
   // (rows, seq) i32, never decreasing along a row: the number of the position's document in its row. The first position
   // of a document reads the start vector.
   Tensor groups = {};
+  // (rows, seq) u8: 0 or 1 in turn for the groups of a document, such as sentences, or for the documents of a row
+  Tensor types = {};
   // (rows, seq) i32, never decreasing along a row: the number of the position's group, such as a sentence
   // (RowBytes::groups), counted from any number. Padding is of the last one.
   Tensor sentences = {};
-  // (rows, seq) u8: 0 or 1 in turn for the groups of a document, such as sentences, or for the documents of a row
-  Tensor types = {};
   // (rows) u8: 1 where the row does not continue that of the step before, or not its document; absent: everywhere
   Tensor starts = {};
 

@@ -21,6 +21,11 @@ void Input::embed_positions(Context& ctx, const Batch& batch, const Tensor& y, s
   ops::run(ctx, kernels::AddArgs{of_types, y});
 }
 
+void Input::embed_positions_back(Context& ctx, const Tensor& dy, const Batch& batch, std::int64_t first) const {
+  embedding_->backward(ctx, dy, batch, first);
+  if (types_ != nullptr) types_->backward(ctx, dy, types_of(batch), first);
+}
+
 void Input::embed(Context& ctx, const Batch& batch, const Tensor& h, std::int64_t first) const {
   if (added_ == nullptr) return embed_positions(ctx, batch, h, first);
   Scratch scratch(ctx);
@@ -30,16 +35,13 @@ void Input::embed(Context& ctx, const Batch& batch, const Tensor& h, std::int64_
   added_->forward(ctx, h);
 }
 
-void Input::embed_backward(Context& ctx, const Tensor& dh, const Batch& batch, std::int64_t first) const {
+void Input::embed_back(Context& ctx, const Tensor& dh, const Batch& batch, std::int64_t first) const {
+  if (added_ == nullptr) return embed_positions_back(ctx, dh, batch, first);
   Scratch scratch(ctx);
-  Tensor positions = dh;
-  if (added_ != nullptr) {
-    positions = scratch.tensor({dh.size(0), dh.size(1) - added_->count(), dh.size(2)}, dh.dtype());
-    added_->take(ctx, dh, positions);
-    added_->backward(ctx, dh);
-  }
-  embedding_->backward(ctx, positions, batch, first);
-  if (types_ != nullptr) types_->backward(ctx, positions, types_of(batch), first);
+  const Tensor positions = scratch.tensor({dh.size(0), dh.size(1) - added_->count(), dh.size(2)}, dh.dtype());
+  added_->take(ctx, dh, positions);
+  embed_positions_back(ctx, positions, batch, first);
+  added_->backward(ctx, dh);
 }
 
 // A norm writes the compute type.
@@ -59,12 +61,12 @@ void Input::forward(Context& ctx, const Batch& batch, const Tensor& h, Tape* tap
 
 void Input::backward(Context& ctx, const Tensor& dh, const Batch& batch, Tape& tape, std::int64_t first) const {
   dropout_.apply(ctx, dh);
-  if (norm_ == nullptr) return embed_backward(ctx, dh, batch, first);
+  if (norm_ == nullptr) return embed_back(ctx, dh, batch, first);
   Scratch scratch(ctx);
   Tensor dy = dh;
   if (dh.dtype() != ctx.compute) ops::copy(ctx, dh, dy = scratch.tensor(dh.shape(), ctx.compute));
   norm_->backward_before(ctx, dy, dh, kernels::HeldGradient::none, nullptr, tape);
-  embed_backward(ctx, dh, batch, first);
+  embed_back(ctx, dh, batch, first);
 }
 
 }  // namespace longstride

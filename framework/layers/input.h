@@ -14,7 +14,7 @@ namespace longstride {
 class Input {
  public:
   Input(std::unique_ptr<EmbeddingLayer> embedding, double dropout, std::unique_ptr<LayerNorm> norm = nullptr,
-        std::unique_ptr<EmbeddingLayer> types = nullptr, std::unique_ptr<AddedRows> added = nullptr)
+        std::unique_ptr<AddedRows> added = nullptr, std::unique_ptr<EmbeddingLayer> types = nullptr)
       : embedding_(std::move(embedding)),
         types_(std::move(types)),
         norm_(std::move(norm)),
@@ -26,13 +26,15 @@ class Input {
   // Overwrites dh.
   void backward(Context& ctx, const Tensor& dh, const Batch& batch, Tape& tape, std::int64_t first = 0) const;
   const EmbeddingLayer& embedding() const { return *embedding_; }
-  bool reads_types() const { return types_ != nullptr; }
   const AddedRows* added() const { return added_.get(); }  // null: there are none
+  bool reads_types() const { return types_ != nullptr; }
 
  private:
   void embed(Context& ctx, const Batch& batch, const Tensor& h, std::int64_t first) const;
+  void embed_back(Context& ctx, const Tensor& dh, const Batch& batch, std::int64_t first) const;
+  // Without rows that are added.
   void embed_positions(Context& ctx, const Batch& batch, const Tensor& y, std::int64_t first) const;
-  void embed_backward(Context& ctx, const Tensor& dh, const Batch& batch, std::int64_t first) const;
+  void embed_positions_back(Context& ctx, const Tensor& dy, const Batch& batch, std::int64_t first) const;
 
   std::unique_ptr<EmbeddingLayer> embedding_;
   std::unique_ptr<EmbeddingLayer> types_;  // null: none

@@ -90,6 +90,9 @@ struct ModelConfig {
   // The policies to choose from, the fastest first: one unless the recipe leaves the choice to the planner
   // (framework/train/step/recompute_choice.h). None if the kind has no names for them.
   virtual std::vector<RecomputePolicy> recompute_policies() const { return {}; }
+  // Overrides by which what repeats with a row of pictures of `geometry` repeats with a row of `row` bytes; none if
+  // nothing does.
+  virtual std::vector<std::string> overrides_for_rows(std::int64_t /*row*/) const { return {}; }
   // Overrides that let a CPU train a similar model in seconds: `reproduce --scale smoke`.
   virtual std::vector<std::string> toy_overrides() const { return {}; }
 };

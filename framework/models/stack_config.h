@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "framework/layers/block_form.h"
+#include "framework/mixers/attention/config.h"
 #include "framework/mixers/mixer_list.h"
 #include "framework/models/model_config.h"
 #include "kernels/attention/pattern/pattern.h"
@@ -30,8 +31,7 @@ struct StackConfig : ModelConfig, BlockForm {
   std::vector<MixerEntry> mixers;  // empty: the short form
   bool attention_given = false;    // in the recipe
   kernels::PatternConfig attention;
-  bool attention_sink = false;        // learned, in every head of `attention`
-  std::int64_t attention_labels = 0;  // clipped distance of its labels; 0: there are none
+  AttentionHeads attention_heads;
 
   bool tied_output = false;  // the output's weight is the token table
   bool output_bias = false;
@@ -51,6 +51,7 @@ struct StackConfig : ModelConfig, BlockForm {
   bool remembers() const override;
   std::string problem_of_documents() const override;
   std::shared_ptr<ModelConfig> with_documents(const DocumentForm& changed) const override;
+  std::vector<std::string> overrides_for_rows(std::int64_t row) const override;
 
  protected:
   // The keys that all kinds have: those before the mixers, the short form with a pattern, `mixers`, and `recompute`.

@@ -51,8 +51,8 @@ StackModel::StackModel(std::shared_ptr<const StackConfig> config, const InputFor
   if (c.global.added > 0)
     added = std::make_unique<AddedRows>(parameters_, "embedding.global", c.global.added, !c.global.of_groups, c.width,
                                         c.deviation_or(c.init_deviations.embedding, static_cast<double>(c.width)));
-  input_ = std::make_unique<Input>(std::move(embedding), c.embedding_dropout, std::move(norm), std::move(types),
-                                   std::move(added));
+  input_ = std::make_unique<Input>(std::move(embedding), c.embedding_dropout, std::move(norm), std::move(added),
+                                   std::move(types));
   stack_ = std::make_unique<Stack>(c, StackPlace{}, parameters_, [&](std::int64_t layer, const std::string& name) {
     return mixers_.emplace_back(family_->layer(parameters_, states_, {layer, name}));
   });
@@ -76,8 +76,8 @@ BatchFields StackModel::fields() const {
     fields.asked = asked.asked;
   }
   fields.groups = config_->documents.separate;
-  fields.sentences = config_->global.of_groups;
   fields.types = input_->reads_types();
+  fields.sentences = config_->global.of_groups;
   fields.weights |= config_->documents.padded;
   return fields;
 }

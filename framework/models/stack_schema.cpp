@@ -123,7 +123,7 @@ std::unique_ptr<MixerFamily> StackConfig::make_mixers(ParameterSet& parameters, 
 std::vector<MixerEntry> StackConfig::entries() const {
   if (!mixers.empty()) return mixers;
   std::vector<MixerEntry> one(1);
-  one.front().beside.emplace_back(std::make_unique<AttentionConfig>(attention, attention_sink, attention_labels));
+  one.front().beside.emplace_back(std::make_unique<AttentionConfig>(attention, attention_heads));
   return one;
 }
 
@@ -181,15 +181,13 @@ void StackConfig::visit_blocks(SettingsVisitor& v) {
 
 bool StackConfig::visit_attention_section(SettingsVisitor& v, bool written) {
   bool found = false;
-  AttentionConfig pattern(attention, attention_sink, attention_labels);
+  AttentionConfig pattern(attention, attention_heads);
   if (v.reads() && !attention_given) pattern.set_direction(direction);
   v.section("attention", Need::optional, written, [&] {
     found = true;
     pattern.visit(v);
   });
-  if (v.reads())
-    attention = pattern.pattern, attention_sink = pattern.sink, attention_labels = pattern.labels,
-    attention_given = found;
+  if (v.reads()) attention = pattern.pattern, attention_heads = pattern.of_heads, attention_given = found;
   return found;
 }
 
@@ -236,8 +234,7 @@ void StackConfig::check_training(SettingsChecker& check) const {
       check.refuse(key, "{} is {}, which is 1 in fp32; set {}: 0.25", key, p, key);
   if (!mixers.empty()) return check_training_of_mixers(check, mixers, *this, context);
   if (attention_given)
-    AttentionConfig(attention, attention_sink, attention_labels)
-        .check_training({check, "model.attention", "", form_of_all()});
+    AttentionConfig(attention, attention_heads).check_training({check, "model.attention", "", form_of_all()});
 }
 
 // The problem of the first mixer that has windows, or else why none has.
@@ -305,6 +302,13 @@ std::vector<std::string> StackConfig::toy_pattern() const {
   if (attention.window > 64) out.push_back(model_override("attention.window", 9));
   if (any_part(attention, kernels::reads_shifts)) out.push_back(model_override("attention.shifts", "{0: 3, 1: 1}"));
   return out;
+}
+
+// A list of mixers is replaced as a whole, so it keeps its strides.
+std::vector<std::string> StackConfig::overrides_for_rows(std::int64_t row) const {
+  const std::int64_t mine = geometry.columns * geometry.channels;
+  if (!attention_given || mine == 0 || attention.stride == 0 || attention.stride % mine != 0) return {};
+  return {model_override("attention.stride", attention.stride / mine * row)};
 }
 
 }  // namespace longstride

@@ -49,7 +49,8 @@ class Reader {
                              .before = window > 0 ? bytes[-1] : std::uint8_t{0},
                              .starts = window == 0,
                              .documents = {text_.documents, offset},
-                             .groups = {text_.groups, text_.groups_offset + offset}},
+                             .groups = {text_.groups, text_.groups_offset + offset},
+                             .offset = offset},
                             {0, window});
   }
 

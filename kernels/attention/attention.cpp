@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/attention/choice.h"
+#include "kernels/attention/grouped_gradients.h"
 #include "kernels/base/tensor_checks.h"
 
 namespace longstride::kernels {
@@ -80,9 +81,12 @@ void check_forward(Device device, const Args& args, bool with_gradients = false)
   LONGSTRIDE_CHECK(queries == args.plan->queries && v.size(1) == n && heads == std::ssize(args.plan->heads),
                    "attention of {} queries to {} keys with {} heads, but the plan is for {}, {} and {}", queries,
                    v.size(1), heads, args.plan->queries, n, args.plan->heads.size());
+  const std::int64_t key_heads = v.size(2);
+  LONGSTRIDE_CHECK(key_heads > 0 && heads % key_heads == 0,
+                   "attention of {} heads to {} of keys, which must divide them", heads, key_heads);
   check_rows(q, q.shape(), q.dtype(), "attention's q");
-  check_rows(args.k, {batch, n, heads, q.size(3)}, q.dtype(), "attention's k");
-  check_rows(v, {batch, n, heads, v.size(3)}, q.dtype(), "attention's v");
+  check_rows(args.k, {batch, n, key_heads, q.size(3)}, q.dtype(), "attention's k");
+  check_rows(v, {batch, n, key_heads, v.size(3)}, q.dtype(), "attention's v");
   check_rows(args.o, {batch, queries, heads, v.size(3)}, q.dtype(), "attention's o");
   if (args.bounds.given() || args.bounds.end.given()) check_bounds(args.bounds, batch, heads, queries, n);
   if (args.lists.given()) check_lists(args.lists, *args.plan, batch, with_gradients);
@@ -118,13 +122,16 @@ void AttentionBackwardArgs::check(Device device) const {
 
 Tensor AttentionArgs::scratch_on(Device device) const {
   if (device == Device::cpu) return scratch_of(cpu::attention_scratch_bytes(*this));
-  return labels.given() ? scratch_of(choose(*this).sums_bytes) : Tensor();
+  if (!labels.given() && plan->queries > 1) return {};
+  const std::size_t bytes = choose(*this).sums_bytes;
+  return bytes > 0 ? scratch_of(bytes) : Tensor();
 }
 
 Tensor AttentionBackwardArgs::scratch_on(Device device) const {
-  if (device == Device::cpu) return scratch_of(cpu::attention_scratch_bytes(*this));
+  const std::size_t by_head = GroupedGradients::bytes_of(*this);
+  if (device == Device::cpu) return scratch_of(by_head + cpu::attention_scratch_bytes(*this));
   const AttentionChoice choice = choose(*this);
-  return scratch_of(choice.delta_bytes + choice.sums_bytes);
+  return scratch_of(by_head + choice.delta_bytes + choice.sums_bytes);
 }
 
 }  // namespace longstride::kernels

@@ -2,6 +2,9 @@
 // (Eq. 2 to 8), in tiles with an online softmax (Dao et al. 2022): no n x n matrix, and no tile without an allowed pair
 // is touched. Labels add vectors to the keys (kernels/attention/term/labels.h), a sink joins the softmax (sink.h).
 //
+// k and v may have fewer heads, which divide those of q: query head h reads key head floor(h / (heads / key heads))
+// (Ainslie et al. 2023; one key head: Shazeer 2019). Nothing is expanded but gradients (grouped_gradients.h).
+//
 // The result does not depend on the number of threads, bit for bit. A row without an allowed key gets o = 0, lse =
 // -infinity and no gradient.
 #pragma once
@@ -17,8 +20,8 @@
 namespace longstride::kernels {
 
 // Views of rank 4 are (batch, rows, heads, size) with any strides, except that the last is 1; q, o and their gradients
-// have the plan's rows of queries, k and v its rows of keys. All have one type: f32 or f64 on the CPU; bf16, f16 or f32
-// on the GPU, where scores and softmax are f32 and labels take the portable kernels.
+// have the plan's rows of queries and heads, k and v its rows of keys and the key heads. All have one type: f32 or f64
+// on the CPU; bf16, f16 or f32 on the GPU, where scores and softmax are f32 and labels take the portable kernels.
 struct AttentionArgs {
   const AttentionPlan* plan = nullptr;
   Tensor q, k;  // key size

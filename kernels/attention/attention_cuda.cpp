@@ -8,6 +8,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/choice.h"
 #include "kernels/attention/delta.h"
+#include "kernels/attention/grouped_gradients.h"
 #include "kernels/attention/portable/portable.h"
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/base/gpu_kind.h"
@@ -29,6 +30,7 @@ bool is_mappable(const Tensor& view) {
 template <class Args>
 AttentionChoice choose_here(const Args& args, std::initializer_list<const Tensor*> others) {
   AttentionChoice choice = choose(args);
+  if (choice.family == AttentionFamily::one_query) return choice;
   const auto maps = [](const Tensor* view) { return is_mappable(*view); };
   if (choice.family != AttentionFamily::portable && is_hopper() && args.scale > 0 && is_mappable(args.q) &&
       is_mappable(args.k) && is_mappable(args.v) && is_mappable(args.o) &&
@@ -40,16 +42,7 @@ AttentionChoice choose_here(const Args& args, std::initializer_list<const Tensor
   return choice;
 }
 
-}  // namespace
-
-void attention(const AttentionArgs& args, const Launch& launch) {
-  const AttentionChoice choice = choose_here(args, {});
-  if (choice.family == AttentionFamily::portable) return portable::attention(args, launch);
-  if (choice.family == AttentionFamily::band) return sm90::attention_band(args, choice.band, launch);
-  sm90::attention(args, launch);
-}
-
-void attention_backward(const AttentionBackwardArgs& args, const Launch& launch) {
+void backward_by_head(const AttentionBackwardArgs& args, const Launch& launch) {
   const AttentionChoice choice = choose_here(args, {&args.dout, &args.dq, &args.dk, &args.dv});
   auto* const delta = args.scratch.as<float>();
   const bool is_band = choice.family == AttentionFamily::band;
@@ -72,6 +65,20 @@ void attention_backward(const AttentionBackwardArgs& args, const Launch& launch)
   attention_zero_unreached(args, launch);
   if (choice.family == AttentionFamily::general) return sm90::attention_backward(args, delta, sums, launch);
   portable::attention_backward(args, delta, reinterpret_cast<float*>(sums), launch);
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args, const Launch& launch) {
+  const AttentionChoice choice = choose_here(args, {});
+  if (choice.family == AttentionFamily::portable) return portable::attention(args, launch);
+  if (choice.family == AttentionFamily::one_query) return portable::one_query(args, choice.one_query, launch);
+  if (choice.family == AttentionFamily::band) return sm90::attention_band(args, choice.band, launch);
+  sm90::attention(args, launch);
+}
+
+void attention_backward(const AttentionBackwardArgs& args, const Launch& launch) {
+  GroupedGradients::run(args, launch, backward_by_head, repeat_heads_backward);
 }
 
 }  // namespace longstride::kernels::cuda

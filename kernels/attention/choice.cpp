@@ -33,6 +33,15 @@ bool takes(const AttentionSizes& sizes) {
          takes_plan(*sizes.plan);
 }
 
+// Heads of one group are told apart by bounds of their own.
+bool takes_one_query(const AttentionSizes& sizes, cuda::portable::OneQueryPlan& plan) {
+  const bool is_16_bit = sizes.dtype == Dtype::bf16 || sizes.dtype == Dtype::f16;
+  return sizes.path == AttentionPath::automatic && is_16_bit && !sizes.has_lists && sizes.labels == 0 &&
+         std::max(sizes.key_size, sizes.value_size) <= 128 && sizes.plan->n > 1 &&
+         plan.find(*sizes.plan, sizes.batch, sizes.key_heads > 0 ? sizes.key_heads : std::ssize(sizes.plan->heads),
+                   sizes.bounds <= sizes.batch);
+}
+
 // The only pass of every head, if they have one.
 bool find_pass(const AttentionPlan& plan, Geometry& geometry) {
   return passes_in(plan) == 1 && geometry_of(plan, 0, geometry);
@@ -150,7 +159,8 @@ AttentionSizes sizes_of(const Args& args) {
           args.bounds.given() ? args.bounds.begin.size(0) * args.bounds.begin.size(1) : 0,
           args.bounds.documents,
           args.lists.given(),
-          args.labels.count()};
+          args.labels.count(),
+          args.k.size(2)};
 }
 
 // A window that looks ahead, or is clamped by what no closed form says.
@@ -190,6 +200,11 @@ bool clamps_joined(const AttentionSizes& sizes) {
 AttentionChoice choose_forward(const AttentionSizes& sizes) {
   AttentionChoice choice;
   choice.sums_bytes = label_bytes(sizes, false);
+  if (takes_one_query(sizes, choice.one_query)) {
+    choice.family = AttentionFamily::one_query;
+    choice.sums_bytes = choice.one_query.scratch_bytes(sizes.batch, sizes.value_size);
+    return choice;
+  }
   if (!takes(sizes)) return choice;
   const bool is_narrow = !sizes.has_lists && (sizes.bounds == 0 || sizes.by_documents) &&
                          find_band(*sizes.plan, choice.band) && (sizes.bounds == 0 || choice.band.classes == 1) &&
@@ -204,7 +219,8 @@ AttentionChoice choose_backward(const AttentionSizes& sizes) {
   choice.sums_bytes = label_bytes(sizes, true);
   if (!takes(sizes)) return choice;
   const bool is_band = !sizes.has_lists && find_band(*sizes.plan, choice.band) && clamps_band(sizes, choice.band);
-  if (is_band && sizes.bounds == 0 && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key) {
+  if (is_band && sizes.bounds == 0 && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key &&
+      !sizes.shares_keys()) {
     choice.family = AttentionFamily::band;
   } else if (is_band) {
     choice.long_band = long_band_of(sizes, choice.band);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/one_query_plan.h"
 #include "kernels/attention/sm90/band/band_plan.h"
 #include "kernels/attention/sm90/long_band/interval_plan.h"
 #include "kernels/attention/sm90/long_band/joined_plan.h"
@@ -13,13 +14,14 @@
 namespace longstride::kernels {
 
 enum class AttentionFamily : std::uint8_t {
-  portable,  // any GPU (kernels/attention/portable)
-  general,   // Hopper, any pattern, and lists (sm90/forward, sm90/general)
-  band,      // few key tiles per query tile, all of its own row set (sm90/band)
-  classes,   // backward over wider bands: a block per class (sm90/long_band)
-  turns,     // the same in classes that are long or few: blocks take turns at the sums of dQ
-  joined,    // backward over own blocks and summary rows: in turns as well
-  intervals  // backward over windows of both directions, and whatever bounds leave of a window: likewise
+  portable,   // any GPU (kernels/attention/portable)
+  one_query,  // forward of one query of 16 bits, any GPU: its keys are divided (portable/one_query.cu)
+  general,    // Hopper, any pattern, and lists (sm90/forward, sm90/general)
+  band,       // few key tiles per query tile, all of its own row set (sm90/band)
+  classes,    // backward over wider bands: a block per class (sm90/long_band)
+  turns,      // the same in classes that are long or few: blocks take turns at the sums of dQ
+  joined,     // backward over own blocks and summary rows: in turns as well
+  intervals   // backward over windows of both directions, and whatever bounds leave of a window: likewise
 };
 
 struct AttentionChoice {
@@ -29,6 +31,7 @@ struct AttentionChoice {
   cuda::sm90::LongBandPlan long_band;  // classes and turns
   cuda::sm90::JoinedPlan joined;
   cuda::sm90::IntervalPlan intervals;
+  cuda::portable::OneQueryPlan one_query;
   // Scratch: of a backward pass delta, which the portable kernels need in any case, and the sums of dQ behind it; with
   // labels, products of queries and the table, and in a backward pass sums of gradients by label; or bounds seen from
   // the keys.
@@ -43,7 +46,11 @@ struct AttentionSizes {
   std::int64_t bounds = 0;  // sequences times heads with bounds of their own
   bool by_documents = false;
   bool has_lists = false;
-  std::int64_t labels = 0;  // only the portable kernels take them
+  std::int64_t labels = 0;     // only the portable kernels take them
+  std::int64_t key_heads = 0;  // 0: as many as heads
+
+  // Several query heads read one key head: backward kernels of narrow bands do not.
+  bool shares_keys() const { return key_heads > 0 && key_heads < std::ssize(plan->heads); }
 };
 
 // Chunks of the rows of a sequence's head, by which gradients of labels are summed.

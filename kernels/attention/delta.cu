@@ -101,7 +101,9 @@ __global__ __launch_bounds__(sink_threads) void sink_gradient_kernel(const float
 
 // True if every position is a key of the part.
 bool reaches_every_key(const AttentionPlan& plan, std::int32_t head) {
-  return sees_itself(plan.parts_of(plan.passes_of(head).front()).front().kind);
+  const Pass& pass = plan.passes_of(head).front();
+  const Part& part = plan.parts_of(pass).front();
+  return sees_itself(part.kind) && (pass.classes > 1 || part.keys.run >= part.keys.period);
 }
 
 }  // namespace

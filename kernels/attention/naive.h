@@ -17,7 +17,8 @@
 
 namespace longstride::kernels {
 
-// Arrays are contiguous: (batch, rows, heads, size), T (distances, tables, key_size), biases (heads, key_size).
+// Arrays are contiguous: (batch, rows, heads, size), T (distances, tables, key_size), biases (heads, key_size). k and v
+// have key_heads, if not 0: query head h reads key head floor(h / (heads / key_heads)).
 struct NaiveProblem {
   std::int64_t batch = 1, n_q = 1, n_k = 1, heads = 1, key_size = 1, value_size = 1;
   double scale = 1;
@@ -27,6 +28,7 @@ struct NaiveProblem {
   bool with_parameters = false;  // gradients of T, biases and spans are wanted
   bool with_terms = false;       // the terms of NaiveResult are wanted
   const double* sink = nullptr;  // (heads); none: no sink
+  std::int64_t key_heads = 0;    // 0: heads
 };
 
 template <class A>
@@ -62,7 +64,8 @@ class NaiveAttention {
   // round: to the type of operands; none: they are not rounded.
   explicit NaiveAttention(const NaiveProblem& problem, Round round = nullptr) : p_(problem), round_(std::move(round)) {
     const auto zeros = [&](std::int64_t count) { return std::vector<A>(static_cast<std::size_t>(count)); };
-    const std::int64_t rows = p_.batch * p_.heads * p_.n_q, keys = p_.batch * p_.heads * p_.n_k;
+    if (p_.key_heads == 0) p_.key_heads = p_.heads;
+    const std::int64_t rows = p_.batch * p_.heads * p_.n_q, keys = p_.batch * p_.key_heads * p_.n_k;
     const std::int64_t table = p_.distances * p_.tables * p_.key_size, bias = p_.heads * p_.key_size;
     for (std::vector<A>* x : {&out.dq, &out.dq_terms}) *x = zeros(rows * p_.key_size);
     for (std::vector<A>* x : {&out.dk, &out.dk_terms}) *x = zeros(keys * p_.key_size);
@@ -91,11 +94,12 @@ class NaiveAttention {
         backward(u / p_.heads, u % p_.heads, i, row(u, i));
       }
 #pragma omp parallel for collapse(2) schedule(dynamic)
-    for (std::int64_t u = 0; u < units; ++u)
+    for (std::int64_t u = 0; u < p_.batch * p_.key_heads; ++u)
       for (std::int64_t b = 0; b < blocks; ++b)
-        for (std::int64_t i = 0; i < p_.n_q; ++i)
-          for (const NaivePair<A>& pair : row(u, i))
-            if (pair.key / block == b) add_to_key(u / p_.heads, u % p_.heads, i, pair);
+        for (std::int64_t unit = u * group(); unit < (u + 1) * group(); ++unit)
+          for (std::int64_t i = 0; i < p_.n_q; ++i)
+            for (const NaivePair<A>& pair : row(unit, i))
+              if (pair.key / block == b) add_to_key(unit / p_.heads, unit % p_.heads, i, pair);
     for (std::int64_t u = 0; p_.sink != nullptr && u < units; ++u)
       for (std::int64_t i = 0; i < p_.n_q; ++i) add_to_sink(u / p_.heads, u % p_.heads, i);
     for (std::int64_t u = 0; p_.with_parameters && u < units; ++u)
@@ -182,7 +186,10 @@ class NaiveAttention {
   std::size_t query(std::int64_t s, std::int64_t h, std::int64_t i) const {
     return at((s * p_.n_q + i) * p_.heads + h);
   }
-  std::size_t key(std::int64_t s, std::int64_t h, std::int64_t j) const { return at((s * p_.n_k + j) * p_.heads + h); }
+  std::int64_t group() const { return p_.heads / p_.key_heads; }  // query heads per key head
+  std::size_t key(std::int64_t s, std::int64_t h, std::int64_t j) const {
+    return at((s * p_.n_k + j) * p_.key_heads + h / group());
+  }
   std::size_t row_of(std::int64_t s, std::int64_t h, std::int64_t i) const {
     return at((s * p_.heads + h) * p_.n_q + i);
   }

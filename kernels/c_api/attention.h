@@ -93,7 +93,7 @@ struct longstride_plan_config {
   double scale;          // multiplies scores; 0: 1 / sqrt(key_size)
   int32_t dtype;         // enum longstride_dtype, of all tensors but lse
   int32_t device;        // enum longstride_device
-  int64_t queries;       // rows of q and o; 0: n. A pattern of the past takes n alone
+  int64_t queries;       // rows of q and o; 0: n. A pattern of the past takes n, or 1: the last position
   int32_t bounds;        // enum longstride_bounds
   int32_t sink;          // 1: calls give a sink
   int64_t bounds_heads;  // 1 or heads; 0: 1
@@ -111,6 +111,7 @@ struct longstride_plan_config {
   int32_t labels_from_end;  // 1: labels are places, counted from the end of a query's interval
   int32_t label_groups;     // 1: calls give query_groups and key_groups
   int32_t shared_labels;    // 1: all heads read one table
+  int64_t key_heads;        // of k and v; divides heads; 0: heads. Head h of q reads head h / (heads / key_heads)
 };
 
 // An attention plan.
@@ -132,9 +133,10 @@ struct longstride_memory {
 enum longstride_status longstride_attention_memory(const struct longstride_plan* plan,
                                                    struct longstride_memory* memory);
 
-// A tensor (batch, n, heads, size), of queries instead of n for q and o, by strides in elements; those of the last
-// dimension follow each other. All values must be finite, also those of keys that the pattern forbids, because tiles
-// multiply them by zero. On a GPU strides that are multiples of 16 bytes and pointers aligned to 16 bytes are fast.
+// A tensor (batch, n, key_heads, size), of queries and heads instead for q and o, by strides in elements; those of the
+// last dimension follow each other. All values must be finite, also those of keys that the pattern forbids, because
+// tiles multiply them by zero. On a GPU strides that are multiples of 16 bytes and pointers aligned to 16 bytes are
+// fast.
 struct longstride_input {
   const void* data;
   int64_t batch_stride, position_stride, head_stride;  // not negative

@@ -28,9 +28,9 @@ Tensor lse_of(const Settings& s, const void* lse) {
 struct Parameters {
   const DistanceSettings& s;
   Dtype exact = exact_type(s.keys.device, s.keys.dtype);
-  Shape table = {s.distances, s.shared_table ? 1 : s.keys.heads, s.keys.key_size};
-  Shape bias = {s.keys.heads, s.keys.key_size};
-  Shape span = {s.keys.heads};
+  Shape table = {s.distances, s.shared_table ? 1 : s.queries.heads, s.keys.key_size};
+  Shape bias = {s.queries.heads, s.keys.key_size};
+  Shape span = {s.queries.heads};
 };
 
 // The tensors that calls with and without a term have in common.
@@ -85,7 +85,7 @@ BlockListsArgs lists_from_keys(const longstride_plan& plan, const BlockLists& li
 }
 
 Shape table_of(const longstride_plan& plan) {
-  const Settings& s = plan.settings.keys;
+  const Settings& s = plan.settings.queries;
   return {plan.extras.labels, plan.extras.shared_labels ? 1 : s.heads, s.key_size};
 }
 
@@ -196,7 +196,7 @@ void check_parameters(const longstride_plan& plan, const Call& call) {
     check_array(call.query_groups, sizeof(std::int32_t), !plan.extras.label_groups, "query_groups");
     check_array(call.key_groups, sizeof(std::int32_t), !plan.extras.label_groups, "key_groups");
   }
-  if (plan.extras.sink && on_cpu) check_sink(s.keys, call.sink);
+  if (plan.extras.sink && on_cpu) check_sink(s.queries, call.sink);
   if constexpr (requires { call.dsink; }) {
     check_gradient(s, call.dsink, !plan.extras.sink, "dsink");
     check_gradient(s, call.dtable, plan.extras.labels == 0, "dtable");
@@ -280,11 +280,11 @@ longstride_plan attention_plan_of(const longstride_plan_config* given) {
   const longstride_plan_config config = complete(given, "the plan's config");
   const Settings keys = settings_of(config);
   const longstride_pattern described = complete(config.pattern, "the pattern");
-  const PatternConfig pattern = pattern_of(described, keys.heads);
+  const PatternConfig pattern = pattern_of(described, config.heads);
   const Settings queries = queries_of(config, pattern, keys);
   longstride_plan plan{{.queries = queries, .keys = keys},
                        extras_of(config, queries, keys),
-                       make_plan(pattern, described.layer, keys.heads, keys.n, {}, queries.n)};
+                       make_plan(pattern, described.layer, queries.heads, keys.n, {}, queries.n)};
   const std::vector<Part>& parts = plan.pattern->parts;
   if (plan.extras.block > 0 && (parts.size() != 1 || parts[0].kind != PartKind::dense))
     throw Mistake("block is {}, but lists restrict a pattern of one part, dense", config.block);

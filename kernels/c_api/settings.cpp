@@ -144,23 +144,35 @@ Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char
 }
 
 Settings settings_of(const longstride_plan_config& c) {
-  return checked({.batch = c.batch,
-                  .n = c.n,
-                  .heads = c.heads,
-                  .key_size = c.key_size,
-                  .value_size = c.value_size,
-                  .scale = c.scale},
-                 c.dtype, c.device, "n");
+  Settings keys = checked({.batch = c.batch,
+                           .n = c.n,
+                           .heads = c.heads,
+                           .key_size = c.key_size,
+                           .value_size = c.value_size,
+                           .scale = c.scale},
+                          c.dtype, c.device, "n");
+  if (c.key_heads == 0) return keys;
+  check_range("key_heads", c.key_heads, 1, c.heads);
+  if (c.heads % c.key_heads != 0) throw Mistake("key_heads is {}, but must divide heads, {}", c.key_heads, c.heads);
+  keys.heads = c.key_heads;
+  return keys;
 }
 
 Settings queries_of(const longstride_plan_config& c, const PatternConfig& pattern, const Settings& keys) {
   Settings queries = keys;
+  queries.heads = c.heads;
   if (c.queries == 0) return queries;
   queries.n = c.queries;
   check_sizes(queries, "queries");
-  if (queries.n != keys.n && pattern.direction == Direction::past)
-    throw Mistake("queries is {}, but a pattern of the past has as many queries as keys, {}: set direction to both",
-                  queries.n, keys.n);
+  if (queries.n == keys.n || pattern.direction == Direction::both) return queries;
+  if (queries.n != 1)
+    throw Mistake(
+        "queries is {}, but a pattern of the past has as many queries as keys, {}, or 1, the last: set direction to "
+        "both",
+        queries.n, keys.n);
+  if (c.labels > 0 && c.labels_from_end == 0)
+    throw Mistake("labels is {}, but queries is 1, which has no distances to keys of the past: set labels_from_end",
+                  c.labels);
   return queries;
 }
 
@@ -185,12 +197,12 @@ Extras extras_of(const longstride_plan_config& c, const Settings& queries, const
                       .labels_from_end = c.labels_from_end != 0,
                       .label_groups = c.label_groups != 0,
                       .shared_labels = c.shared_labels != 0};
-  if (extras.bounds_heads != 1 && extras.bounds_heads != keys.heads)
-    throw Mistake("bounds_heads is {}, but must be 1 or heads, {}", extras.bounds_heads, keys.heads);
+  if (extras.bounds_heads != 1 && extras.bounds_heads != queries.heads)
+    throw Mistake("bounds_heads is {}, but must be 1 or heads, {}", extras.bounds_heads, queries.heads);
   if (extras.list_batch != 1 && extras.list_batch != keys.batch)
     throw Mistake("list_batch is {}, but must be 1 or batch, {}", extras.list_batch, keys.batch);
-  if (extras.list_heads != 1 && extras.list_heads != keys.heads)
-    throw Mistake("list_heads is {}, but must be 1 or heads, {}", extras.list_heads, keys.heads);
+  if (extras.list_heads != 1 && extras.list_heads != queries.heads)
+    throw Mistake("list_heads is {}, but must be 1 or heads, {}", extras.list_heads, queries.heads);
   if (extras.bounds == LONGSTRIDE_DOCUMENTS && queries.n != keys.n)
     throw Mistake("queries is {}, but documents have as many queries as keys, {}", queries.n, keys.n);
   return extras;

@@ -45,7 +45,7 @@ struct Extras {
   std::int32_t clip = 0;
   bool labels_from_end = false, label_groups = false, shared_labels = false;
 };
-// Settings of q and o, next to those of the keys.
+// Settings of q and o, next to those of the keys, which have heads of their own.
 Settings queries_of(const longstride_plan_config& config, const PatternConfig& pattern, const Settings& keys);
 Extras extras_of(const longstride_plan_config& config, const Settings& queries, const Settings& keys);
 PatternConfig pattern_of(const longstride_pattern& pattern, std::int64_t heads);

@@ -1,14 +1,20 @@
-// A projection, drawn in double: its numbers, then each run of d rows made orthogonal by one warp, or each row given
+// A projection, drawn in double: its numbers, then each run of d rows made orthogonal by one block, or each row given
 // its direction by one thread.
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/features/directions.h"
 #include "kernels/features/features.h"
 #include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/shared.cuh"
 
 namespace longstride::kernels::cuda {
+
+namespace scanning {
+extern __shared__ char memory[];
+}
+
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 256, orthogonal_warps = 16;
 
 struct DrawCall {
   double* drawn;
@@ -38,20 +44,32 @@ __device__ double dot_of(const double* a, const double* b, int d) {
   return sum;
 }
 
-// A lane reads and writes the same elements of every row. Rows keep their lengths.
-__global__ void orthogonal_kernel(const DrawCall call) {
+// A run of rows by one block: when a row is done, those behind it lose what they have along it. A warp has every
+// sixteenth row, and its lanes the same elements of each. Rows keep their lengths.
+__global__ __launch_bounds__(orthogonal_warps* warp_threads) void orthogonal_kernel(const DrawCall call) {
   const int first = static_cast<int>(blockIdx.x) * call.d, count = min(call.d, call.m - first);
   double* const rows = call.drawn + (static_cast<std::int64_t>(blockIdx.y) * call.m + first) * call.d;
-  for (int i = 0; i < count; ++i) {
-    double* const x = rows + static_cast<std::int64_t>(i) * call.d;
-    const double length = sqrt(dot_of(x, x, call.d));
-    for (int j = 0; j < i; ++j) {
-      const double* const y = rows + static_cast<std::int64_t>(j) * call.d;
-      const double along = dot_of(x, y, call.d) / dot_of(y, y, call.d);
+  double* const length = reinterpret_cast<double*>(scanning::memory);
+  const auto row = [&](int i) { return rows + static_cast<std::int64_t>(i) * call.d; };
+  for (int i = this_warp(); i < count; i += orthogonal_warps) {
+    const double squares = dot_of(row(i), row(i), call.d);
+    if (this_lane() == 0) length[i] = sqrt(squares);
+  }
+  __syncwarp();
+  for (int j = 0; j < count; ++j) {
+    double* const y = row(j);
+    if (j % orthogonal_warps == this_warp()) {
+      const double rest = length[j] / sqrt(dot_of(y, y, call.d));
+      for (int e = this_lane(); e < call.d; e += warp_threads) y[e] *= rest;
+    }
+    __syncthreads();
+    const double squares = dot_of(y, y, call.d);
+    const int behind = this_warp() - (j + 1) % orthogonal_warps;
+    for (int i = j + 1 + (behind < 0 ? behind + orthogonal_warps : behind); i < count; i += orthogonal_warps) {
+      double* const x = row(i);
+      const double along = dot_of(x, y, call.d) / squares;
       for (int e = this_lane(); e < call.d; e += warp_threads) x[e] -= along * y[e];
     }
-    const double rest = length / sqrt(dot_of(x, x, call.d));
-    for (int e = this_lane(); e < call.d; e += warp_threads) x[e] *= rest;
   }
 }
 
@@ -92,12 +110,14 @@ void draw_projection(const DrawProjectionArgs& args, const Launch& launch) {
                       args.every};
   const Grid each{dim3(static_cast<unsigned>((call.count + threads - 1) / threads)), threads};
   run("draw projection", draw_kernel, each, launch, call);
-  const auto grid_of = [&](int rows_of_block) {
+  const auto grid_of = [&](int rows_of_block, int warps = 1, std::size_t shared_bytes = 0) {
     const auto blocks = static_cast<unsigned>((m + rows_of_block - 1) / rows_of_block);
-    return Grid{dim3(blocks, static_cast<unsigned>(args.projection.size(0))), warp_threads};
+    return Grid{dim3(blocks, static_cast<unsigned>(args.projection.size(0))),
+                static_cast<unsigned>(warps) * warp_threads, shared_bytes};
   };
   if (args.orthogonal == Orthogonality::gram_schmidt)
-    run("draw projection", orthogonal_kernel, grid_of(d), launch, call);
+    run("draw projection", orthogonal_kernel,
+        grid_of(d, orthogonal_warps, sizeof(double) * static_cast<std::size_t>(d)), launch, call);
   else if (args.orthogonal == Orthogonality::hadamard)
     run("draw projection", direct_kernel<true>, grid_of(warp_threads), launch, call);
   else if (args.orthogonal == Orthogonality::givens)

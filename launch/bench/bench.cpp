@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 #include "framework/train/step/training_step.h"
 #include "launch/bench/bench_device.h"
 #include "launch/bench/step_breakdown.h"
+#include "launch/bench/step_times.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
@@ -26,8 +26,6 @@
 namespace longstride {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct BenchOptions {
   std::string recipe;
   std::vector<std::string> overrides;
@@ -37,16 +35,7 @@ struct BenchOptions {
   DeviceOption device;
 };
 
-struct StepTimes {
-  std::vector<double> milliseconds;  // each step, from its start to the next one's
-  double wall = 0;                   // time of all steps on the host
-  double busy = 0;                   // time in which the GPU worked on them
-  double loss = 0;                   // loss of the last step
-  std::vector<double> exchange;      // milliseconds of a step's exchange between ranks, with nothing else running
-};
-
 struct Bench {
-  const BenchOptions& options;
   const Recipe& recipe;
   const Model& model;
   Communicator& comm;
@@ -54,67 +43,6 @@ struct Bench {
   std::vector<std::uint8_t> rows;
   StepTimes times;
 };
-
-double milliseconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
-// As many steps as requested, or fewer if they would take too long, but at least three. Every rank calls it and gets
-// rank 0's answer: a rank that took another number of steps would wait for the others forever.
-std::size_t steps_to_time(const Bench& b, double milliseconds_of_one) {
-  const double fit = 1e3 * b.options.seconds / milliseconds_of_one;
-  auto steps = static_cast<std::size_t>(std::min<double>(b.options.steps, std::max(3.0, fit)));
-  b.comm.broadcast(&steps, sizeof steps, 0);
-  return steps;
-}
-
-// Steps until rows remember as much as they can.
-void warm_up(Bench& b) {
-  for (std::int64_t i = 0; i < b.model.warm_up_steps(); ++i) b.step.run(b.rows.data());
-}
-
-// Three steps are not timed: the first loads kernels, the second captures the graph, the third warms up the GPU.
-void time_on_gpu(Bench& b) {
-  warm_up(b);
-  StepTimer third;
-  for (int i = 0; i < 3; ++i) b.step.run(b.rows.data(), i == 2 ? &third : nullptr);
-  b.step.report();
-  std::vector<StepTimer> timers(steps_to_time(b, third.end.milliseconds_since(third.begin)) + 1);
-  const Clock::time_point begin = Clock::now();
-  for (std::size_t i = 0; i + 1 < timers.size(); ++i) b.step.run(b.rows.data(), &timers[i]);
-  b.times.loss = b.step.report().loss;
-  b.times.wall = milliseconds_since(begin);
-  b.step.run(b.rows.data(), &timers.back());  // this step's start ends the last timed step
-  b.step.report();
-  for (std::size_t i = 0; i + 1 < timers.size(); ++i) {
-    b.times.milliseconds.push_back(timers[i + 1].begin.milliseconds_since(timers[i].begin));
-    b.times.busy += timers[i].end.milliseconds_since(timers[i].begin);
-  }
-  if (b.comm.size() == 1) return;
-  for (int i = 0; i < 3; ++i) b.step.exchange_only(nullptr);
-  for (StepTimer& timer : timers) b.step.exchange_only(&timer);
-  b.step.report();
-  for (const StepTimer& timer : timers) b.times.exchange.push_back(timer.end.milliseconds_since(timer.begin));
-}
-
-void time_on_cpu(Bench& b) {
-  warm_up(b);
-  const Clock::time_point first = Clock::now();
-  b.step.run(b.rows.data());
-  const std::size_t steps = steps_to_time(b, milliseconds_since(first));
-  for (std::size_t i = 0; i < steps; ++i) {
-    const Clock::time_point begin = Clock::now();
-    b.step.run(b.rows.data());
-    b.times.milliseconds.push_back(milliseconds_since(begin));
-  }
-  b.times.loss = b.step.report().loss;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t taken) {
   const Recipe& r = b.recipe;
@@ -194,13 +122,10 @@ void run_bench(const BenchOptions& o, Session& session) {
           ? BenchDevice(device, compute_type(recipe.train.precision, device), [](Context&) {}).ceilings()
           : Ceilings{};
   const std::size_t free_before = device == Device::cuda ? device_info().free_bytes : 0;
-  Bench b{o, recipe, *model, *session.comm, {*model, recipe.train, *session.comm, device}, {}, {}};
+  Bench b{recipe, *model, *session.comm, {*model, recipe.train, *session.comm, device}, {}, {}};
   b.rows = random_rows(b.step.state().layout(), *recipe.objective);
   b.step.start();
-  if (device == Device::cuda)
-    time_on_gpu(b);
-  else
-    time_on_cpu(b);
+  b.times = time_steps(b.step, b.rows, model->warm_up_steps(), *session.comm, {o.steps, 3, o.seconds});
   const DeviceInfo gpu = device == Device::cuda ? device_info() : DeviceInfo{"CPU", 0, 0, 0, 0};
   if (session.comm->rank() != 0) return;
   nlohmann::ordered_json out = results(b, gpu.name, free_before - gpu.free_bytes);

@@ -18,7 +18,6 @@
 #include "launch/console/device_option.h"
 #include "launch/console/json_output.h"
 #include "launch/recipe/recipe.h"
-#include "launch/run/write_samples.h"
 
 namespace longstride {
 namespace {
@@ -39,7 +38,6 @@ void run_bench_sample(BenchSampleOptions& o, Session& session) {
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device);
-  check_sample_length(*model, o.config.length);
   o.config.one_kernel = !o.graph;
 
   ParameterSet& parameters = model->parameters();

@@ -19,6 +19,7 @@ struct Session {
 
 void add_prepare(CLI::App& app, Session& session);
 void add_info(CLI::App& app, Session& session);
+void add_recipe(CLI::App& app, Session& session);
 void add_plan(CLI::App& app, Session& session);
 void add_train(CLI::App& app, Session& session);
 void add_eval(CLI::App& app, Session& session);

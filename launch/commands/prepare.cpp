@@ -8,6 +8,7 @@
 #include <new>
 #include <type_traits>
 
+#include "datasets/prepare/examples/task.h"
 #include "datasets/prepare/prepare.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/printable.h"
@@ -139,26 +140,57 @@ struct Options {
   bool json = false;
 };
 
+// Options that only one kind of documents reads.
+struct DocumentOption {
+  const CLI::Option* option;
+  DocumentsAre reads;
+  const char* name;
+};
+
 void add_documents(CLI::App* kind, DocumentRule& rule) {
-  const std::map<std::string, DocumentsAre> documents = {
-      {"marks", DocumentsAre::marks}, {"files", DocumentsAre::files}, {"lines", DocumentsAre::lines}};
-  const std::map<std::string, GroupsAre> groups = {{"sentences", GroupsAre::sentences},
-                                                   {"paragraphs", GroupsAre::paragraphs}};
-  kind->add_option("--documents", "keep where documents end: at marks, which are removed, with files, or with lines")
+  const std::map<std::string, DocumentsAre> documents = {{"marks", DocumentsAre::marks},
+                                                         {"files", DocumentsAre::files},
+                                                         {"lines", DocumentsAre::lines},
+                                                         {"fasta", DocumentsAre::fasta}};
+  const std::map<std::string, GroupsAre> groups = {
+      {"sentences", GroupsAre::sentences}, {"paragraphs", GroupsAre::paragraphs}, {"lead", GroupsAre::lead}};
+  kind->add_option("--documents",
+                   "keep where documents end: at marks, which are removed, with files, lines, or records of FASTA")
       ->type_name("TEXT")
-      ->check(CLI::IsMember({"marks", "files", "lines"}))
+      ->check(CLI::IsMember({"marks", "files", "lines", "fasta"}))
       ->each([&rule, documents](const std::string& name) { rule.documents = documents.at(name); });
-  CLI::Option* mark =
+  const CLI::Option* mark =
       kind->add_option("--mark", rule.mark, "the mark of --documents marks; default: GPT-2's end of text");
-  kind->add_option("--groups", "also keep where sentences or paragraphs end within documents")
+  const CLI::Option* letters =
+      kind->add_option("--letters", rule.letters, "letters of FASTA, lower case as upper case; others are refused")
+          ->capture_default_str();
+  const CLI::Option* others =
+      kind->add_option("--other-letters", rule.other_letters, "one of --letters in place of other letters");
+  kind->add_option("--groups", "also keep where sentences or paragraphs end within documents, or only title and lead")
       ->type_name("TEXT")
-      ->check(CLI::IsMember({"sentences", "paragraphs"}))
+      ->check(CLI::IsMember({"sentences", "paragraphs", "lead"}))
       ->each([&rule, groups](const std::string& name) { rule.groups = groups.at(name); });
-  kind->parse_complete_callback([mark, &rule] {
-    if (mark->count() > 0 && rule.documents != DocumentsAre::marks)
-      throw user_error("--mark is {}, but only --documents marks reads it; add that, or leave --mark out",
-                       printable(rule.mark));
+  kind->parse_complete_callback([=, &rule] {
+    for (const DocumentOption& o : {DocumentOption{mark, DocumentsAre::marks, "marks"},
+                                    {letters, DocumentsAre::fasta, "fasta"},
+                                    {others, DocumentsAre::fasta, "fasta"}})
+      if (o.option->count() > 0 && rule.documents != o.reads)
+        throw user_error("{} is {}, but only --documents {} reads it; add that, or leave {} out", o.option->get_name(),
+                         printable(o.option->as<std::string>()), o.name, o.option->get_name());
   });
+}
+
+void add_labels(CLI::App* kind, PrepareBytesConfig& config) {
+  CLI::Option* labels = kind->add_option(
+      "--labels", config.labels,
+      "folder, or a table with a document's name, a tab, and a class, labels separated by commas, or a span by line");
+  kind->add_option("--group-labels", config.group_labels,
+                   "such a table with the numbers of groups, separated by spaces");
+  kind->add_option("--classes", config.classes, "their names by number, separated by commas; default: sorted")
+      ->needs(labels);
+  kind->add_option("--seed", config.seed, "divide whole documents at random; default: in order, or 1 with --labels")
+      ->type_name("UINT")
+      ->check(CLI::Range(0, 2147483647));
 }
 
 void add_bytes(CLI::App& prepare, Session& session) {
@@ -168,6 +200,11 @@ void add_bytes(CLI::App& prepare, Session& session) {
                    "files, folders or - (standard input), joined in this order; compressed files (gzip, xz, bzip2, "
                    "zstd) and archives (tar, zip) are unpacked")
       ->required();
+  kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; then --input is not divided");
+  kind->add_option("--test-input", o->config.test_inputs, "the same for test");
+  kind->add_option("--field", o->config.field,
+                   "inputs are lines of JSON (.jsonl), of which this field's text is taken; --documents lines then "
+                   "keeps where records end");
   kind->add_option("--split", o->config.split,
                    "train,valid,test in the order of the input: bytes (90000000,5000000,5000000), fractions "
                    "(0.9,0.05,0.05, the default), or enwik8");
@@ -175,13 +212,13 @@ void add_bytes(CLI::App& prepare, Session& session) {
   kind->add_flag("--any", o->config.any, "also take files that are no text, such as Parquet, PDF, pictures and UTF-16");
   add_duplicates(kind, o->config.duplicates);
   add_documents(kind, o->config.documents);
+  add_labels(kind, o->config);
   kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output, o->json); });
 }
 
-void add_seed(CLI::App* kind, std::uint64_t& seed) {
-  kind->add_option("--seed", seed, "seed of the division into train, valid and test")
-      ->check(CLI::Range(0, 2147483647))
-      ->capture_default_str();
+void add_seed(CLI::App* kind, std::uint64_t& seed,
+              const char* what = "seed of the division into train, valid and test") {
+  kind->add_option("--seed", seed, what)->check(CLI::Range(0, 2147483647))->capture_default_str();
 }
 
 // input: what --input takes.
@@ -203,6 +240,15 @@ void add_cifar10(CLI::App& prepare, Session& session) {
       ->required();
   add_seed(kind, o->config.seed);
   kind->callback([o, &session] { run_prepare(session, prepare_cifar10, o->config, o->output, o->json); });
+}
+
+void add_examples(CLI::App& prepare, const Task& task, Session& session) {
+  auto o = std::make_shared<Options<PrepareExamplesConfig>>();
+  o->config.task = &task;
+  CLI::App* kind = add_kind(prepare, task.name, task.what, o->output, o->json);
+  kind->add_option("--split", o->config.split, fmt::format("numbers of examples; default: {}", task.split));
+  add_seed(kind, o->config.seed, "seed of the examples");
+  kind->callback([o, &session] { run_prepare(session, prepare_examples, o->config, o->output, o->json); });
 }
 
 struct ImagesOptions : Options<PrepareImagesConfig> {
@@ -294,12 +340,15 @@ void add_prepare(CLI::App& app, Session& session) {
   prepare->require_subcommand(0, 1);
   prepare->callback([prepare] {
     if (prepare->get_subcommands().empty())
-      throw user_error("prepare needs a kind of data: bytes, cifar10, images or audio; see longstride prepare --help");
+      throw user_error(
+          "prepare needs a kind of data: bytes, cifar10, images, audio, listops or pathfinder; see longstride prepare "
+          "--help");
   });
   add_bytes(*prepare, session);
   add_cifar10(*prepare, session);
   add_images(*prepare, session);
   add_audio(*prepare, session);
+  for (const Task& task : tasks()) add_examples(*prepare, task, session);
 }
 
 }  // namespace longstride

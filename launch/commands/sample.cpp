@@ -20,6 +20,7 @@
 #include "framework/core/text/printable.h"
 #include "framework/train/evaluate/evaluation_memory.h"
 #include "framework/train/metrics/progress.h"
+#include "framework/train/run/stop.h"
 #include "framework/train/sample/sampler.h"
 #include "framework/train/step/precision.h"
 #include "launch/commands/commands.h"
@@ -32,6 +33,7 @@
 #include "launch/run/run_data.h"
 #include "launch/run/run_directory.h"
 #include "launch/run/write_samples.h"
+#include "launch/sample/streamed_text.h"
 
 namespace longstride {
 namespace {
@@ -40,7 +42,8 @@ namespace fs = std::filesystem;
 using Bytes = std::vector<std::uint8_t>;
 
 struct SampleOptions {
-  std::string run, output, prompt, prompt_text, complete, checkpoint = "last", weights = "automatic", precision;
+  std::string run, output, prompt_text, complete, checkpoint = "last", weights = "automatic", precision;
+  std::vector<std::string> prompts;  // files
   std::int64_t rate = 0, given = 0;
   bool given_set = false;  // by the user
   bool replace = false, json = false;
@@ -48,18 +51,16 @@ struct SampleOptions {
   DeviceOption device;
 };
 
-// "--prompt-text", "standard input" or the file's name.
-std::string name_of_prompt(const SampleOptions& o) {
-  return !o.prompt_text.empty() ? "--prompt-text" : o.prompt == "-" ? "standard input" : o.prompt;
-}
+// "standard input" or the file's name.
+std::string name_of_prompt(const std::string& file) { return file == "-" ? "standard input" : file; }
 
 // A row for every completion: what was given, the model's completion, and the original.
-// `originals`: one for all samples, or one for each.
+// `originals`: one for each sample.
 void write_completions(const std::string& path, const std::vector<Bytes>& samples, const std::vector<Bytes>& originals,
                        std::int64_t given, const Geometry& g) {
   std::vector<Bytes> pictures;
   for (std::size_t s = 0; s < samples.size(); ++s) {
-    const Bytes& original = originals[std::min(s, originals.size() - 1)];
+    const Bytes& original = originals[s];
     Bytes known = original;
     std::fill(known.begin() + given, known.end(), std::uint8_t{0});
     pictures.insert(pictures.end(), {known, samples[s], original});
@@ -113,44 +114,58 @@ std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
   return out;
 }
 
-// Takes --prompt and --prompt-text; a picture becomes one of the `originals`, whose beginnings are continued.
-void take_prompt(SampleOptions& o, const LoadedRun& run, std::vector<Bytes>& originals) {
-  SampleConfig& c = o.config;
-  if (o.prompt.empty() && o.prompt_text.empty()) return;
-  Prompt prompt;
-  if (o.prompt.empty()) {
-    prompt.bytes.assign(o.prompt_text.begin(), o.prompt_text.end());
-  } else {
-    const std::int64_t rate = trained_rate(run);
-    const SampleForm form = {run.recipe.data.kind, run.recipe.model->geometry, rate > 0 ? rate : sampling_rate(o, run)};
-    prompt = read_prompt(o.prompt, form, o.given_set ? o.given : c.length);
-  }
-  if (prompt.picture) return originals.push_back(std::move(prompt.bytes));
-  const auto bytes = static_cast<std::int64_t>(prompt.bytes.size());
-  if (o.given_set && bytes < o.given)
-    throw user_error("--given is {}, but the prompt, {}, has {} bytes; give fewer", o.given, name_of_prompt(o), bytes);
-  if (o.given_set) prompt.bytes.resize(static_cast<std::size_t>(o.given));
-  if (!o.given_set && bytes >= c.length)
-    throw user_error("{}: the prompt must be shorter than the {} bytes of a sample; shorten it{}{}", name_of_prompt(o),
-                     c.length, run.recipe.data.kind == DataKind::bytes ? "" : ", take its beginning with --given",
-                     longest_sample(*run.model) > c.length ? ", or raise --length" : "");
-  c.prompts = {std::move(prompt.bytes)};
+// Samples that are drawn together: their beginnings are of one length.
+struct Beginnings {
+  std::vector<Bytes> prompts;    // one for all, one for each, or none
+  std::vector<Bytes> originals;  // wholes that prompts are beginnings of, one for each, with pictures and --complete
+};
+
+// A prompt's bytes, or as many as --given says.
+Beginnings of_prompt(const SampleOptions& o, const LoadedRun& run, Bytes bytes, const std::string& name) {
+  const auto count = static_cast<std::int64_t>(bytes.size()), length = o.config.length;
+  const bool text = run.recipe.data.kind == DataKind::bytes, picture = run.recipe.model->geometry.rows > 0;
+  if (o.given_set && count < o.given)
+    throw user_error("--given is {}, but the prompt, {}, has {} bytes; give fewer", o.given, name, count);
+  if (o.given_set) bytes.resize(static_cast<std::size_t>(o.given));
+  if (!o.given_set && count >= length)
+    throw user_error("{}: the prompt must be shorter than the {} bytes of a sample; shorten it{}{}", name, length,
+                     text ? "" : ", take its beginning with --given", picture ? "" : ", or raise --length");
+  return {{std::move(bytes)}, {}};
 }
 
-void set_prompts(SampleOptions& o, const LoadedRun& run, std::vector<Bytes>& originals) {
-  take_prompt(o, run, originals);
-  for (const Bytes& whole : originals) o.config.prompts.emplace_back(whole.begin(), whole.begin() + o.given);
+Beginnings of_wholes(const SampleOptions& o, std::vector<Bytes> wholes) {
+  Beginnings out;
+  for (const Bytes& whole : wholes) out.prompts.emplace_back(whole.begin(), whole.begin() + o.given);
+  out.originals = std::move(wholes);
+  return out;
+}
+
+// The beginnings of samples, one entry for every file of --prompt.
+std::vector<Beginnings> read_beginnings(SampleOptions& o, const LoadedRun& run) {
+  if (!o.complete.empty()) return {of_wholes(o, read_originals(o, run))};
+  if (!o.prompt_text.empty())
+    return {of_prompt(o, run, Bytes(o.prompt_text.begin(), o.prompt_text.end()), "--prompt-text")};
+  if (o.prompts.empty()) return {Beginnings{}};
+  const std::int64_t rate = trained_rate(run);
+  const SampleForm form = {run.recipe.data.kind, run.recipe.model->geometry, rate > 0 ? rate : sampling_rate(o, run)};
+  std::vector<Beginnings> all;
+  for (const std::string& file : o.prompts) {
+    Prompt prompt = read_prompt(file, form, o.given_set ? o.given : o.config.length);
+    const auto count = static_cast<std::size_t>(o.config.count);
+    all.push_back(prompt.picture ? of_wholes(o, std::vector<Bytes>(count, std::move(prompt.bytes)))
+                                 : of_prompt(o, run, std::move(prompt.bytes), name_of_prompt(file)));
+  }
+  return all;
 }
 
 void check_lengths(SampleOptions& o, const LoadedRun& run) {
   const ModelConfig& model = *run.recipe.model;
   if (o.config.length == 0) o.config.length = model.context;
-  check_sample_length(*run.model, o.config.length);
   if (model.geometry.rows > 0 && o.config.length != model.context)
     throw user_error("--length is {}, but a picture of this model has {} bytes; leave --length out", o.config.length,
                      model.context);
   o.given_set = o.given > 0;
-  if (o.given_set && o.complete.empty() && o.prompt.empty() && o.prompt_text.empty())
+  if (o.given_set && o.complete.empty() && o.prompts.empty() && o.prompt_text.empty())
     throw user_error("--given is {}, but there is nothing that it is taken from; add --complete or --prompt", o.given);
   if (!o.given_set) o.given = o.config.length / 2;
   if (o.given >= o.config.length)
@@ -182,32 +197,6 @@ void fit_batch(SampleConfig& config, const LoadedRun& run, Device device, Precis
   parameters.bind(run.masters, run.masters);
 }
 
-Samples draw_samples(SampleOptions& o, const LoadedRun& run, Device device, Precision precision) {
-  fit_batch(o.config, run, device, precision);
-  EvaluationMemory memory(*run.model, run.masters, precision, device, [&](const Context& ctx) {
-    return static_cast<std::size_t>(sample_memory(*run.model, ctx, o.config).total);
-  });
-  Context ctx = memory.context();
-  run.describe(ctx);
-  CounterLine line("sample", false);
-  return sample(*run.model, ctx, o.config, [&](std::int64_t done, std::int64_t all) { line.update(done, all); });
-}
-
-// Each line without its line break, as a terminal may show it: with escape sequences made visible, but tabs as they
-// are.
-std::string safe_for_terminal(std::string_view text) {
-  std::string out;
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i <= text.size(); ++i) {
-    const bool plain = i < text.size() && (text[i] == '\n' || text[i] == '\t');
-    if (!plain && i < text.size()) continue;
-    out += printable(text.substr(begin, i - begin));
-    if (plain) out += text[i];
-    begin = i + 1;
-  }
-  return out;
-}
-
 // Exactly the bytes of a single sample if standard output is not a terminal. Several have headings as from `head`.
 void print_samples(const std::vector<Bytes>& samples) {
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
@@ -220,6 +209,52 @@ void print_samples(const std::vector<Bytes>& samples) {
   }
 }
 
+// The samples of one kind of beginning.
+Samples draw_samples(SampleConfig config, const LoadedRun& run, Device device, Precision precision,
+                     StreamedText* streamed) {
+  fit_batch(config, run, device, precision);
+  if (streamed != nullptr) config.shown = [streamed](std::string_view text) { streamed->add(text); };
+  EvaluationMemory memory(*run.model, run.masters, precision, device, [&](const Context& ctx) {
+    return static_cast<std::size_t>(sample_memory(*run.model, ctx, config).total);
+  });
+  Context ctx = memory.context();
+  run.describe(ctx);
+  CounterLine line("sample", streamed != nullptr);
+  const auto progress = [&](std::int64_t done, std::int64_t all) { line.update(done, all); };
+  Samples drawn = sample(*run.model, ctx, config, progress, stop_requested);
+  if (streamed != nullptr) streamed->finish();
+  return drawn;
+}
+
+struct Drawn {
+  std::vector<Bytes> samples, originals;  // originals: none, or one for each
+  bool stopped = false;                   // by a signal
+};
+
+// Where a signal ends the drawing, what there is stays; of pictures, the whole ones.
+Drawn draw_all(const SampleOptions& o, const LoadedRun& run, std::vector<Beginnings> all, Device device, bool printed) {
+  const Precision precision = precision_of(o, run.recipe, device);
+  const bool picture = run.recipe.model->geometry.rows > 0;
+  Drawn out;
+  StreamedText streamed(stdout, ::isatty(STDOUT_FILENO) == 1);
+  const bool streams = printed && all.size() == 1 && o.config.count == 1;
+  for (Beginnings& beginnings : all) {
+    SampleConfig config = o.config;
+    config.prompts = std::move(beginnings.prompts);
+    run.model->parameters().bind(run.masters, run.masters);  // as the memory of other beginnings is gone
+    Samples drawn = draw_samples(config, run, device, precision, streams ? &streamed : nullptr);
+    for (std::size_t s = 0; s < drawn.bytes.size(); ++s) {
+      if (picture && std::ssize(drawn.bytes[s]) < o.config.length) continue;
+      out.samples.push_back(std::move(drawn.bytes[s]));
+      if (!beginnings.originals.empty()) out.originals.push_back(std::move(beginnings.originals[s]));
+    }
+    if ((out.stopped = drawn.abandoned)) break;
+  }
+  if (out.samples.empty()) throw user_error("stopped by a signal before a picture was whole; nothing was written");
+  if (printed && !streams) print_samples(out.samples);
+  return out;
+}
+
 void check_prompt_text(const SampleOptions& o, const LoadedRun& run) {
   if (o.prompt_text.empty() || run.recipe.data.kind == DataKind::bytes) return;
   throw user_error(
@@ -228,54 +263,66 @@ void check_prompt_text(const SampleOptions& o, const LoadedRun& run) {
       o.run, run.recipe.data.kind == DataKind::audio ? "sound" : "pictures");
 }
 
-void run_sample(SampleOptions& o, Session& session) {
-  if (session.comm->rank() != 0) return;  // one process is enough, and the samples do not depend on the ranks
-  const Device device = chosen_device(o.device, *make_single_communicator());
-  const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
-  check_device_computes(*run.model, device);
-  const Precision precision = precision_of(o, run.recipe, device);
-  check_prompt_text(o, run);
-  check_lengths(o, run);
-  std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
-  set_prompts(o, run, originals);
-  const std::string own = (fs::path(o.run) / "samples").string();
-  const bool printed = !o.json && o.output.empty() && run.recipe.data.kind == DataKind::bytes;
-  if (o.output.empty()) o.output = own;
-  if (o.output == own || is_same_place(o.output, own)) folder_inside(o.run, "samples");
-
-  const std::int64_t rate = sampling_rate(o, run);
-  const std::vector<std::string> inputs(o.prompt.empty() || o.prompt == "-" ? 0 : 1, o.prompt);
-  // Before the work, not after it.
-  const NewFolders made = make_output_folder(o.output, o.replace || is_same_place(o.output, own), inputs);
-  const Samples samples = draw_samples(o, run, device, precision);
+// Writes the samples, and removes from the run's own folder those of an earlier call.
+void keep_samples(const SampleOptions& o, const LoadedRun& run, std::int64_t rate, const Drawn& drawn, bool own) {
   const Geometry& g = run.recipe.model->geometry;
   std::set<std::string> written;
-  for (const fs::path& file : write_samples(o.output, {run.recipe.data.kind, g, rate}, samples.bytes))
+  for (const fs::path& file : write_samples(o.output, {run.recipe.data.kind, g, rate}, drawn.samples))
     written.insert(file.filename().string());
-  if (g.rows > 0 && samples.bytes.size() > 1) written.insert("grid.png");
-  if (!originals.empty() && g.rows > 0) {
-    write_completions((fs::path(o.output) / "completions.png").string(), samples.bytes, originals, o.given, g);
+  if (g.rows > 0 && drawn.samples.size() > 1) written.insert("grid.png");
+  if (!drawn.originals.empty() && g.rows > 0) {
+    write_completions((fs::path(o.output) / "completions.png").string(), drawn.samples, drawn.originals, o.given, g);
     written.insert("completions.png");
   }
-  if (is_same_place(o.output, own)) remove_older_files(o.output, {"sample-", "grid.png", "completions.png"}, written);
-  if (printed) print_samples(samples.bytes);
+  if (own) remove_older_files(o.output, {"sample-", "grid.png", "completions.png"}, written);
+}
+
+void print_result(const SampleOptions& o, const LoadedRun& run, const Drawn& drawn, bool printed) {
+  const std::int64_t longest = std::ssize(drawn.samples.front());
   if (o.json) {
     nlohmann::ordered_json out = {{"output", o.output},
                                   {"run", o.run},
                                   {"step", run.step},
                                   {"weights", run.weights_name()},
-                                  {"count", samples.bytes.size()},
+                                  {"count", drawn.samples.size()},
                                   {"length", o.config.length},
                                   {"temperature", o.config.sampling.temperature},
                                   {"seed", o.config.sampling.seed}};
     if (*run.other_weights() != '\0') out["other_weights"] = run.other_weights();
+    if (drawn.stopped) out["stopped"] = true;
     return print_json(out);
   }
   std::fflush(stdout);
   if (!progress_is_shown()) return;
-  fmt::print(printed ? stderr : stdout, "{} of {} bytes at temperature {:g} from step {}{}: {}\n",
-             counted(std::ssize(samples.bytes), "sample"), o.config.length, o.config.sampling.temperature, run.step,
-             run.weights_text(), o.output);
+  fmt::print(printed ? stderr : stdout, "{} of {} bytes at temperature {:g} from step {}{}{}: {}\n",
+             counted(std::ssize(drawn.samples), "sample"), drawn.stopped ? longest : o.config.length,
+             o.config.sampling.temperature, run.step, run.weights_text(), drawn.stopped ? ", stopped by a signal" : "",
+             o.output);
+}
+
+void run_sample(SampleOptions& o, Session& session) {
+  if (session.comm->rank() != 0) return;  // one process is enough, and the samples do not depend on the ranks
+  const Device device = chosen_device(o.device, *make_single_communicator());
+  const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
+  check_device_computes(*run.model, device);
+  precision_of(o, run.recipe, device);
+  check_prompt_text(o, run);
+  check_lengths(o, run);
+  std::vector<Beginnings> beginnings = read_beginnings(o, run);
+  const std::string own = (fs::path(o.run) / "samples").string();
+  const bool printed = !o.json && o.output.empty() && run.recipe.data.kind == DataKind::bytes;
+  if (o.output.empty()) o.output = own;
+  const bool in_run = o.output == own || is_same_place(o.output, own);
+  if (in_run) folder_inside(o.run, "samples");
+  const std::int64_t rate = sampling_rate(o, run);
+  std::vector<std::string> inputs = o.prompts;
+  std::erase(inputs, "-");
+  // Before the work, not after it.
+  const NewFolders made = make_output_folder(o.output, o.replace || in_run, inputs);
+  catch_stop_signals(StopNotices{"stopping; what is drawn is kept\n", "stopping; what is drawn is kept\n"});
+  const Drawn drawn = draw_all(o, run, std::move(beginnings), device, printed);
+  keep_samples(o, run, rate, drawn, is_same_place(o.output, own));
+  print_result(o, run, drawn, printed);
 }
 
 }  // namespace
@@ -290,8 +337,9 @@ void add_sample(CLI::App& app, Session& session) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   sample
       ->add_option("--length", o->config.length,
-                   "bytes of each, prompt included; default: the context, which only a model that remembers may exceed")
-      ->check(above_zero());
+                   "bytes of each, prompt included; default: the context, past which a window slides; Ctrl-C keeps "
+                   "what is drawn")
+      ->check(CLI::Range(std::int64_t{1}, longest_sample));
   sample->add_option("--temperature", sampling.temperature, "logits are divided by it; 0: the likeliest byte")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 100.0));
@@ -303,9 +351,9 @@ void add_sample(CLI::App& app, Session& session) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   CLI::Option* prompt =
-      sample->add_option("--prompt", o->prompt,
+      sample->add_option("--prompt", o->prompts,
                          "file whose content every sample begins with, or - for standard input; sound and "
-                         "pictures are decoded as prepare does");
+                         "pictures are decoded as prepare does. Given several times: --count samples of each");
   CLI::Option* prompt_text =
       sample->add_option("--prompt-text", o->prompt_text, "text that every sample begins with")->excludes(prompt);
   sample->add_option("--complete", o->complete, "continue the beginnings of the first sequences of this split")

@@ -29,9 +29,26 @@ std::string size(const DatasetInfo& info, const SplitSize& split) {
                        duration_text(static_cast<double>(split.bytes) / static_cast<double>(info.rate)),
                        counted(split.sequences, "file"));
   if (!info.documents.empty())
-    return fmt::format("{} in {}{}", counted(split.bytes, "byte"), counted(split.sequences, "document"),
-                       split.groups > 0 ? ", " + counted(split.groups, "group") : "");
+    return fmt::format(
+        "{} in {}{}", counted(split.bytes, "byte"), counted(split.sequences, "document"),
+        (split.groups > 0 ? ", " + counted(split.groups, "group") : "") + (split.labelled ? ", labelled" : ""));
   return counted(split.bytes, "byte");
+}
+
+// "8 classes: arch, drivers .."; empty if they have no names.
+std::string labels_line(const DatasetInfo& info, bool classes) {
+  constexpr std::size_t most = 8;
+  std::string out = counted(std::ssize(info.label_names), classes ? "class" : "label", classes ? "classes" : "labels");
+  for (std::size_t i = 0; i < std::min(most, info.label_names.size()); ++i)
+    out += (i == 0 ? ": " : ", ") + printable_beginning(info.label_names[i]);
+  return info.label_names.size() > most ? out + " .." : out;
+}
+
+// Labels per sequence.
+std::int64_t labels_each(const Dataset& dataset) {
+  for (const char* name : split_names)
+    if (dataset.size(name).labelled) return dataset.labels(name).each;
+  return 0;
 }
 
 }  // namespace
@@ -41,9 +58,11 @@ std::string describe(const Dataset& dataset, std::size_t most_sources) {
   std::string out = fmt::format("{}: {}, {}\n", printable(dataset.path()), name_of(info.kind), geometry(info));
   for (const char* name : split_names) {
     const std::string sha = dataset.stored_sha256(name);
-    out += fmt::format("  {:<8}{:<44}{}\n", name, size(info, dataset.size(name)),
+    out += fmt::format("  {:<8}{:<43} {}\n", name, size(info, dataset.size(name)),
                        sha.empty() ? "" : "sha256 " + printable(sha));
   }
+  if (!info.label_names.empty())
+    out += fmt::format("  {:<8}{}\n", "labels", labels_line(info, labels_each(dataset) == 1));
   if (!info.split.empty()) out += fmt::format("  {:<8}{}\n", "split", printable(info.split));
   const auto sources = dataset.sources();
   for (std::size_t i = 0; i < std::min(sources.size(), most_sources); ++i)
@@ -63,6 +82,8 @@ nlohmann::ordered_json describe_as_json(const Dataset& dataset) {
   if (info.rate > 0) out.update({{"rate", info.rate}, {"encoding", info.encoding}});
   if (!info.documents.empty()) out["documents"] = info.documents;
   if (!info.groups.empty()) out["groups"] = info.groups;
+  if (const std::int64_t each = labels_each(dataset); each > 0) out["labels"] = each;
+  if (!info.label_names.empty()) out["label_names"] = info.label_names;
   for (const char* name : split_names) {
     const SplitSize size = dataset.size(name);
     out["splits"][name] = {{"bytes", size.bytes},

@@ -102,6 +102,13 @@ Recipe read_recipe(const std::string& name, const std::vector<std::string>& over
   return resolve(read_text(path, ""), path, fs::path(path).parent_path(), overrides, Origin::author);
 }
 
+Setting settings_of_recipe(const std::string& name) {
+  const std::string path = find_recipe(name);
+  Setting root = parse_settings(read_text(path, ""), path);
+  apply_base(root, fs::path(path).parent_path());
+  return root;
+}
+
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
   return resolve(text, name, fs::path("."), overrides, Origin::author);
 }

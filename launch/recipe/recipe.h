@@ -12,6 +12,8 @@
 
 namespace longstride {
 
+struct Setting;
+
 // The published figure a recipe is meant to reproduce.
 struct Reproduces {
   int table = 0;      // number in the Sparse Transformer's paper; 0: none
@@ -43,6 +45,9 @@ struct Recipe {
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
 // The same from text; `name` replaces the file in messages. base: is resolved against the working directory.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
+
+// The tree of a recipe's file with its base merged in, neither checked nor completed: to write another recipe from it.
+Setting settings_of_recipe(const std::string& path);
 
 // How a model reads the documents of this data.
 DocumentForm document_form(const DataConfig& data);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/recipe/recipe_schema.h"
+#include "launch/recipe/settings_writer.h"
 
 namespace longstride {
 
@@ -63,7 +64,7 @@ class RecipeWriter : public SettingsVisitor {
     if (values.empty()) return;
     line(key, "");
     ++depth_;
-    for (const auto& [name, reason] : values) line(name, quoted(reason));
+    for (const auto& [name, reason] : values) line(name, quoted_yaml(reason));
     --depth_;
   }
 
@@ -71,7 +72,7 @@ class RecipeWriter : public SettingsVisitor {
   void whole(const std::string& key, std::int64_t& v, Need, const Range&) override { leaf(key, fmt::format("{}", v)); }
   void real(const std::string& key, double& v, Need, const Range&) override { leaf(key, fmt::format("{}", v)); }
   void flag(const std::string& key, bool& v, Need) override { leaf(key, v ? "true" : "false"); }
-  void text(const std::string& key, std::string& v, Need) override { leaf(key, quoted(v)); }
+  void text(const std::string& key, std::string& v, Need) override { leaf(key, quoted_yaml(v)); }
   void option(const std::string& key, std::size_t& chosen, Need, const std::vector<std::string>& names,
               const OtherWords&) override {
     leaf(key, names.at(chosen));
@@ -95,20 +96,6 @@ class RecipeWriter : public SettingsVisitor {
     item.flow_ = true;
     visit(item);
     return "{" + item.text_ + "}";
-  }
-  // Double-quoted YAML, so that any bytes can be read back unchanged.
-  static std::string quoted(const std::string& s) {
-    std::string out = "\"";
-    for (char c : s) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (c == '"' || c == '\\')
-        out += std::string("\\") + c;
-      else if (byte < 0x20)
-        out += fmt::format("\\x{:02x}", byte);
-      else
-        out += c;
-    }
-    return out + "\"";
   }
   void leaf(const std::string& key, const std::string& value) {
     keys_.push_back(prefix_ + key);

@@ -17,7 +17,13 @@
 namespace longstride {
 namespace {
 
-std::string css_class(std::size_t run) { return std::string(1, static_cast<char>('a' + run)); }
+// One of eight colours, then the same with another pattern of dashes (report_style.h).
+std::string css_class(std::size_t run) {
+  constexpr std::size_t colours = 8, patterns = 4;
+  const std::string colour(1, static_cast<char>('a' + run % colours));
+  const std::size_t pattern = run / colours % patterns;
+  return pattern == 0 ? colour : fmt::format("{} p{}", colour, pattern);
+}
 
 // The last part of each run's path, or the whole path if two have the same.
 std::vector<std::string> names_of(const std::vector<RunFacts>& runs) {
@@ -109,34 +115,44 @@ std::string scores(const std::vector<RunFacts>& runs, const std::vector<std::str
 
 using Points = std::vector<std::pair<double, double>>;
 
-std::string plot(const std::string& title, const std::vector<RunFacts>& runs, const std::vector<std::string>& names,
-                 const std::function<Points(const RunHistory&)>& points, bool dots, bool logarithmic = false) {
+using PointsOf = std::function<Points(const RunHistory&, const RunAxis&)>;
+
+struct Compared {
+  const std::vector<RunFacts>& runs;
+  const std::vector<std::string>& names;
+  ReportAxis by;
+};
+
+std::string plot(const std::string& title, const Compared& c, const PointsOf& points, bool dots,
+                 bool logarithmic = false) {
   std::vector<Series> series;
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    series.push_back({names[i], css_class(i), points(runs[i].history), dots});
-  return line_plot(title, series, logarithmic);
+  for (std::size_t i = 0; i < c.runs.size(); ++i)
+    series.push_back({c.names[i], css_class(i), points(c.runs[i].history, RunAxis(c.runs[i], c.by)), dots});
+  return line_plot(title, series, logarithmic, name_of(c.by));
 }
 
-std::string curves(const std::vector<RunFacts>& runs, const std::vector<std::string>& names) {
+std::string curves(const std::vector<RunFacts>& runs, const std::vector<std::string>& names, ReportAxis by) {
   const auto of_steps = [](double StepPoint::*value) {
-    return [value](const RunHistory& history) {
+    return [value](const RunHistory& history, const RunAxis& axis) {
       Points points;
-      for (const StepPoint& p : history.steps) points.emplace_back(static_cast<double>(p.step), p.*value);
+      for (const StepPoint& p : history.steps) points.emplace_back(axis.at(p.step), p.*value);
       return points;
     };
   };
-  const auto of_evaluations = [](const RunHistory& history) {
+  const auto of_evaluations = [](const RunHistory& history, const RunAxis& axis) {
     Points points;
-    for (const EvaluationPoint& p : history.evaluations) points.emplace_back(static_cast<double>(p.step), p.figure);
+    for (const EvaluationPoint& p : history.evaluations) points.emplace_back(axis.at(p.step), p.figure);
     return points;
   };
   std::string legend = "<p>";
   for (std::size_t i = 0; i < runs.size(); ++i) legend += key(i, names[i]) + " ";
-  return legend + "</p>\n<div class=\"plots\">\n" + plot(scored(runs) + ", valid", runs, names, of_evaluations, true) +
-         plot(trained(runs) + ", training", runs, names, of_steps(&StepPoint::figure), false) +
-         plot("tokens per second", runs, names, of_steps(&StepPoint::tokens_per_second), false) +
-         plot("gradient norm", runs, names, of_steps(&StepPoint::grad_norm), false, true) +
-         plot("learning rate", runs, names, of_steps(&StepPoint::lr), false) + "</div>\n";
+  const Compared c{runs, names, by};
+  const std::string over = by == ReportAxis::step ? "" : fmt::format(", by {}", name_of(by));
+  return legend + "</p>\n<div class=\"plots\">\n" + plot(scored(runs) + ", valid" + over, c, of_evaluations, true) +
+         plot(trained(runs) + ", training" + over, c, of_steps(&StepPoint::figure), false) +
+         plot("tokens per second" + over, c, of_steps(&StepPoint::tokens_per_second), false) +
+         plot("gradient norm" + over, c, of_steps(&StepPoint::grad_norm), false, true) +
+         plot("learning rate" + over, c, of_steps(&StepPoint::lr), false) + "</div>\n";
 }
 
 std::string differences(const std::vector<RunFacts>& runs, const std::vector<std::string>& names) {
@@ -162,9 +178,9 @@ std::string differences(const std::vector<RunFacts>& runs, const std::vector<std
 
 }  // namespace
 
-std::string comparison(const std::vector<RunFacts>& runs) {
+std::string comparison(const std::vector<RunFacts>& runs, ReportAxis by) {
   const std::vector<std::string> names = names_of(runs);
-  return section("Results", results(runs, names)) + section("Curves", curves(runs, names)) +
+  return section("Results", results(runs, names)) + section("Curves", curves(runs, names, by)) +
          section("Scores", scores(runs, names)) + section("Settings that differ", differences(runs, names));
 }
 

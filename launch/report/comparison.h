@@ -3,13 +3,12 @@
 #include <string>
 #include <vector>
 
+#include "launch/report/report_axis.h"
 #include "launch/report/run_facts.h"
 
 namespace longstride {
 
-inline constexpr std::size_t most_compared = 8;  // the style sheet has as many colours
-
-// At least two runs, at most most_compared.
-std::string comparison(const std::vector<RunFacts>& runs);
+// At least two runs, with curves over this axis.
+std::string comparison(const std::vector<RunFacts>& runs, ReportAxis by);
 
 }  // namespace longstride

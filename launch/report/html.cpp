@@ -97,16 +97,23 @@ constexpr const char* page_head =
     "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
 
+// As many points of a curve as `most` of up to eight curves, less of more.
+std::size_t share_of_points(std::size_t most, std::size_t curves) {
+  return curves <= 8 ? most : std::max<std::size_t>(32, 8 * most / curves);
+}
+
 // The points of a plot as the page's script reads them.
-std::string plot_data(const std::string& title, const std::vector<Series>& series, bool logarithmic) {
+std::string plot_data(const std::string& title, const std::vector<Series>& series, bool logarithmic,
+                      const std::string& by) {
   using Json = nlohmann::ordered_json;
   Json curves = Json::array();
   for (const Series& s : series) {
     Json points = Json::array();
-    for (const auto& [x, y] : s.dots ? s.points : thinned(s.points, 2000)) points.push_back({x, y});
+    const std::size_t most = share_of_points(2000, series.size());
+    for (const auto& [x, y] : s.dots ? s.points : thinned(s.points, most)) points.push_back({x, y});
     curves.push_back({{"name", s.name}, {"css", s.css_class}, {"dots", s.dots}, {"points", points}});
   }
-  const Json plot = {{"title", title}, {"log", logarithmic}, {"series", curves}};
+  const Json plot = {{"title", title}, {"log", logarithmic}, {"by", by}, {"series", curves}};
   std::string out;
   for (char c : plot.dump(-1, ' ', false, Json::error_handler_t::replace))  // no name ends the script element
     out += c == '<' ? "\\u003c" : std::string(1, c);
@@ -180,12 +187,13 @@ std::string data_uri(const std::string& media_type, const std::string& content) 
   return out;
 }
 
-std::string line_plot(const std::string& title, const std::vector<Series>& series, bool logarithmic) {
+std::string line_plot(const std::string& title, const std::vector<Series>& series, bool logarithmic,
+                      const std::string& by) {
   const bool empty = std::all_of(series.begin(), series.end(), [](const Series& s) { return s.points.empty(); });
   if (empty) return "";
   std::vector<Series> drawn = series;
   for (Series& s : drawn) {
-    if (!s.dots) s.points = thinned(s.points, 400);
+    if (!s.dots) s.points = thinned(s.points, share_of_points(400, series.size()));
     if (logarithmic) std::erase_if(s.points, [](const auto& p) { return p.second <= 0; });
   }
   const Axis x = horizontal(drawn), y = vertical(drawn, logarithmic);
@@ -211,14 +219,14 @@ std::string line_plot(const std::string& title, const std::vector<Series>& serie
     for (const auto& [px, py] : s.points)
       if (s.dots)
         out += fmt::format(
-            "<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"><title>step {:.0f}: {:.4g}</title></circle>\n",
-            s.css_class, at_x(px), at_y(py), px, py);
+            "<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"><title>{} {:.0f}: {:.4g}</title></circle>\n",
+            s.css_class, at_x(px), at_y(py), by, px, py);
     if (drawn.size() != 2) continue;
     out += fmt::format("<text x=\"{:.1f}\" y=\"18\" text-anchor=\"end\" class=\"name {}\">{}</text>\n", name_x,
                        s.css_class, html_text(s.name));
     name_x -= 20 + 10 * static_cast<double>(s.name.size());
   }
-  return out + "</svg>\n" + plot_data(title, series, logarithmic) + "</figure>\n";
+  return out + "</svg>\n" + plot_data(title, series, logarithmic, by) + "</figure>\n";
 }
 
 }  // namespace longstride

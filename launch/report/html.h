@@ -22,14 +22,16 @@ std::string html_page(const std::string& title, const std::string& body, int rel
 bool is_html_page(const std::string& content);
 
 struct Series {
-  std::string name, css_class;  // a class of the page's style sheet, "a" to "h"
+  std::string name, css_class;  // classes of the page's style sheet: a colour "a" to "h", dashes "p1" to "p3"
   std::vector<std::pair<double, double>> points;
   bool dots = false;  // a mark at every point
 };
 
-// Curves over steps as inline SVG: at most about 400 points per curve (means of neighbouring points), axes with round
-// numbers; and their points, at most about 2,000 per curve, for the page's script. `logarithmic`: of the vertical axis.
-// Up to two curves are named in the drawing. Empty if there are no points.
-std::string line_plot(const std::string& title, const std::vector<Series>& series, bool logarithmic = false);
+// Curves over steps, or over another axis named `by`, as inline SVG: at most about 400 points per curve (means of
+// neighbouring points), axes with round numbers; and their points, at most about 2,000 per curve, for the page's
+// script; fewer if there are more than eight curves. `logarithmic`: of the vertical axis. Up to two curves are named in
+// the drawing. Empty if there are no points.
+std::string line_plot(const std::string& title, const std::vector<Series>& series, bool logarithmic = false,
+                      const std::string& by = "step");
 
 }  // namespace longstride

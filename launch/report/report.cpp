@@ -27,6 +27,7 @@
 #include "launch/console/output.h"
 #include "launch/report/comparison.h"
 #include "launch/report/html.h"
+#include "launch/report/report_axis.h"
 #include "launch/report/run_facts.h"
 #include "launch/report/run_history.h"
 #include "launch/report/run_media.h"
@@ -46,6 +47,12 @@ struct ReportOptions {
   std::string output;
   bool replace = false, json = false, follow = false;
   int interval = 10;  // seconds
+  std::string by = "step";
+
+  ReportAxis axis() const {
+    return static_cast<ReportAxis>(std::find(std::begin(axis_names), std::end(axis_names), by) -
+                                   std::begin(axis_names));
+  }
 };
 
 std::string size_text(std::int64_t bytes) {
@@ -96,8 +103,10 @@ const char* optimizer_text(OptimizerKind kind) {
 
 class Report {
  public:
-  explicit Report(RunFacts& facts)
-      : run_(facts.run),
+  Report(RunFacts& facts, ReportAxis by)
+      : by_(by),
+        axis_(facts, by),
+        run_(facts.run),
         state_(facts.state),
         recipe_(facts.recipe),
         model_(facts.model.get()),
@@ -121,6 +130,8 @@ class Report {
   std::string environment() const;
   std::string settings() const;
 
+  const ReportAxis by_;
+  const RunAxis axis_;
   const std::string& run_;
   const CheckpointState& state_;
   const Recipe& recipe_;
@@ -153,30 +164,29 @@ std::string Report::curves() const {
   Series training{"training", "a", {}, false}, valid{"valid", "b", {}, true};
   Series rate{"rate", "a", {}, false}, norm{"norm", "a", {}, false}, speed{"speed", "a", {}, false};
   for (const StepPoint& p : history_.steps) {
-    const auto step = static_cast<double>(p.step);
+    const double step = axis_.at(p.step);
     training.points.emplace_back(step, p.figure);
     rate.points.emplace_back(step, p.lr);
     norm.points.emplace_back(step, p.grad_norm);
     speed.points.emplace_back(step, p.tokens_per_second);
   }
-  for (const EvaluationPoint& p : history_.evaluations)
-    valid.points.emplace_back(static_cast<double>(p.step), p.figure);
-  const std::string losses =
-      scored_ == trained_ ? line_plot(scored_ + " by step", {training, valid})
-                          : line_plot(trained_ + " by step", {training}) + line_plot(scored_ + " by step", {valid});
-  return "<div class=\"plots\">\n" + losses + line_plot("tokens per second", {speed}) +
-         line_plot("gradient norm", {norm}, true) + line_plot("learning rate", {rate}) + auxiliary_losses() +
-         "</div>\n";
+  for (const EvaluationPoint& p : history_.evaluations) valid.points.emplace_back(axis_.at(p.step), p.figure);
+  const std::string by = name_of(by_), over = " by " + by;
+  const std::string losses = scored_ == trained_ ? line_plot(scored_ + over, {training, valid}, false, by)
+                                                 : line_plot(trained_ + over, {training}, false, by) +
+                                                       line_plot(scored_ + over, {valid}, false, by);
+  return "<div class=\"plots\">\n" + losses + line_plot("tokens per second", {speed}, false, by) +
+         line_plot("gradient norm", {norm}, true, by) + line_plot("learning rate", {rate}, false, by) +
+         auxiliary_losses() + "</div>\n";
 }
 
 std::string Report::auxiliary_losses() const {
   std::map<std::string, Series> by_name;
   for (const StepPoint& p : history_.steps)
     for (const auto& [name, loss] : p.auxiliary)
-      by_name.try_emplace(name, Series{name, "a", {}, false})
-          .first->second.points.emplace_back(static_cast<double>(p.step), loss);
+      by_name.try_emplace(name, Series{name, "a", {}, false}).first->second.points.emplace_back(axis_.at(p.step), loss);
   std::string out;
-  for (const auto& [name, series] : by_name) out += line_plot("loss of " + name, {series});
+  for (const auto& [name, series] : by_name) out += line_plot("loss of " + name, {series}, false, name_of(by_));
   return out;
 }
 
@@ -325,8 +335,8 @@ Page make_page(const ReportOptions& o, int reload) {
     if (!facts.back().spans.layers.empty()) page.spans[run] = spans_as_json(facts.back().spans);
   }
   if (page.finished) reload = 0;
-  page.text = facts.size() == 1 ? html_page(facts.front().recipe.name, Report(facts.front()).body(), reload)
-                                : html_page(fmt::format("{} runs", facts.size()), comparison(facts), reload);
+  page.text = facts.size() == 1 ? html_page(facts.front().recipe.name, Report(facts.front(), o.axis()).body(), reload)
+                                : html_page(fmt::format("{} runs", facts.size()), comparison(facts, o.axis()), reload);
   return page;
 }
 
@@ -358,9 +368,6 @@ Page follow(const ReportOptions& o, const std::string& path) {
 
 void run_report(const ReportOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
-  if (o.runs.size() > most_compared)
-    throw user_error("{} runs are given, but one page compares at most {}; leave some out", o.runs.size(),
-                     most_compared);
   if (o.runs.size() > 1 && o.output.empty())
     throw user_error("several runs have no folder in common for the page; name the file to write with --output");
   for (std::size_t i = 1; i < o.runs.size(); ++i)
@@ -395,6 +402,9 @@ void add_report(CLI::App& app, Session& session) {
       ->check(CLI::Range(1, 3600))
       ->capture_default_str()
       ->needs(follow);
+  report->add_option("--by", o->by, "what the curves are drawn over: steps, bytes seen, or seconds of training")
+      ->check(CLI::IsMember({"step", "bytes", "seconds"}))
+      ->capture_default_str();
   report->add_flag("--force", o->replace, "replace the file named with --output");
   add_json_option(*report, o->json);
   report->callback([o, &session] { run_report(*o, session); });

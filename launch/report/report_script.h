@@ -85,6 +85,12 @@ function nearest(plot, view, step) {
     return { name: s.name, css: s.css, x: p[0], y: p[1] };
   });
 }
+// As many of these points as have room for their values: those nearest to the pointer, in the order of the curves.
+function closest(points, at, down, most = 13) {
+  const far = (p) => Math.abs(at([p.x, p.y])[1] - down);
+  const kept = new Set(points.slice().sort((p, q) => far(p) - far(q)).slice(0, most));
+  return points.filter((p) => kept.has(p));
+}
 function attach(figure) {
   const svg = figure.querySelector("svg"), plot = JSON.parse(figure.querySelector("script").textContent);
   const view = { logx: false, logy: plot.log, from: undefined, to: undefined };
@@ -96,7 +102,8 @@ function attach(figure) {
   const draw = (extra = "") => { svg.innerHTML = drawing(plot, view) + extra; };
   const redraw = () => { window.zoomed = window.zoomed || view.from !== undefined; draw(); };
   const hover = (event) => {
-    const found = nearest(plot, view, step_at(event));
+    const box = svg.getBoundingClientRect(), down = (event.clientY - box.top) / box.height * H;
+    const found = closest(nearest(plot, view, step_at(event)), visible(plot, view).at, down);
     if (!found.length) return;
     const { x } = visible(plot, view), across = (v) => (LEFT + (W - LEFT - RIGHT) * place(x, v)).toFixed(1);
     const line = across(found[0].x), right = Number(line) > W / 2;
@@ -108,7 +115,7 @@ function attach(figure) {
     found.forEach((f, i) => {
       const name = plot.series.length > 1 ? escape_text(f.name) + ", " : "";
       extra += `<text class="value name ${f.css}" x="${Number(line) + (right ? -6 : 6)}" y="${TOP + 12 + 15 * i}" ` +
-        `text-anchor="${right ? "end" : "start"}">${name}step ${Math.round(f.x)}: ${Number(f.y.toPrecision(5))}</text>`;
+        `text-anchor="${right ? "end" : "start"}">${name}${plot.by} ${Math.round(f.x)}: ${Number(f.y.toPrecision(5))}</text>`;
     });
     draw(extra);
   };
@@ -125,7 +132,7 @@ function attach(figure) {
   });
   svg.addEventListener("dblclick", () => { view.from = view.to = undefined; window.zoomed = false; redraw(); });
   const buttons = document.createElement("figcaption");
-  for (const [key, name] of [["logx", "log steps"], ["logy", "log values"]]) {
+  for (const [key, name] of [["logx", plot.by === "step" ? "log steps" : `log ${plot.by}`], ["logy", "log values"]]) {
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = name;

@@ -27,6 +27,9 @@ svg .grid { stroke: var(--line); fill: none; }
 polyline { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .a { --own: var(--a); } .b { --own: var(--b); } .c { --own: var(--c); } .d { --own: var(--d); }
 .e { --own: var(--e); } .f { --own: var(--f); } .g { --own: var(--g); } .h { --own: var(--h); }
+polyline.p1 { stroke-dasharray: 7 3; } polyline.p2 { stroke-dasharray: 2 3; } polyline.p3 { stroke-dasharray: 9 3 2 3; }
+.key.p1 { text-decoration: underline dashed; } .key.p2 { text-decoration: underline dotted; }
+.key.p3 { text-decoration: underline wavy; }
 polyline { stroke: var(--own); } circle, svg text.name { fill: var(--own); } .key { color: var(--own); font-weight: 600; }
 figure.plot { margin: 0; } figure.plot svg { touch-action: pan-y; cursor: crosshair; user-select: none; }
 svg .cursor { stroke: var(--soft); stroke-dasharray: 3 3; } svg .zoom { fill: var(--soft); opacity: .2; }

@@ -140,7 +140,13 @@ std::vector<std::string> files_of(const BeginFrom& from) {
                     index = whole + ".index.json";
   if (!fs::is_regular_file(config, none) || fs::is_directory(from.run + "/checkpoints", none)) return {};
   const nlohmann::json settings = parse_json(read_at_most(config));
-  if (!settings.is_object() || settings.value("model_type", nlohmann::json()) != "longstride")
+  const nlohmann::json type = settings.is_object() ? settings.value("model_type", nlohmann::json()) : nlohmann::json();
+  if (type == "longformer" || type == "big_bird")
+    throw user_error(
+        "--from {}: is a model of transformers; make a file of its weights with longstride.from_transformers, in "
+        "Python",
+        printable(from.run));
+  if (type != "longstride")
     throw user_error("--from {}: its config.json is not of a model that Longstride wrote (save_pretrained)",
                      printable(from.run));
   if (fs::exists(whole, none) || !fs::exists(index, none)) return {whole};

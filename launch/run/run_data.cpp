@@ -40,23 +40,8 @@ DataRecord form_of(const Dataset& dataset) {
 
 }  // namespace
 
-namespace {
-
-void check_types(const Dataset& dataset, const Recipe& recipe) {
-  if (!recipe.model->make_model()->fields().types || dataset.size("train").groups > 0 ||
-      recipe.data.documents == Documents::separate)
-    return;
-  throw user_error(
-      "{}: has not kept where groups end, whose types model.types reads; prepare it with --groups, or set model.types: "
-      "none",
-      dataset.path());
-}
-
-}  // namespace
-
 // Stages that only cut rows into shorter sequences read the rows that the run reads.
 std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& recipe) {
-  check_types(dataset, recipe);
   std::vector<RowStage> stages;
   bool own_rows = false;
   for (const StageSteps& steps : stretches(recipe.train, recipe.data.context)) {
@@ -135,7 +120,6 @@ std::shared_ptr<const Dataset> open_fitting(const LoadedRun& run, const std::str
     throw user_error("{}: holds {}, but the run was trained on {}; choose data of that kind, or a run of this one",
                      printable(path), name_of(kind), name_of(run.recipe.data.kind));
   check_fits(*dataset, run.recipe.data);
-  check_types(*dataset, run.recipe);
   const DataRecord now = form_of(*dataset);
   for (const char* name : {"geometry", "rate", "encoding"})
     if (const std::string before = known(run.data, name); !before.empty() && known(now, name) != before)

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "datasets/dataset.h"
 #include "framework/comm/collectives.h"
 #include "framework/comm/watchdog/watchdog.h"
+#include "framework/core/device/energy.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/inside.h"
 #include "framework/core/text/numbers.h"
@@ -280,9 +282,22 @@ std::shared_ptr<const SequenceSet> open_validation(const Dataset& dataset, const
   return validation;
 }
 
+// The sum over ranks, each with a GPU of its own; every rank calls it.
+std::optional<double> joules_of_ranks(std::optional<double> before, std::optional<double> after, Communicator& comm) {
+  std::vector<double> all(static_cast<std::size_t>(comm.size()));
+  all[static_cast<std::size_t>(comm.rank())] = before && after ? *after - *before : -1;
+  comm.all_gather(all.data(), sizeof(double));
+  double sum = 0;
+  for (const double joules : all) {
+    if (joules < 0) return std::nullopt;
+    sum += joules;
+  }
+  return sum;
+}
+
 }  // namespace
 
-TrainingOutcome train_run(TrainRequest request, Session& session) {
+RunOutcome train_run(TrainRequest request, Session& session) {
   check_same_on_ranks(facts_of(request), *session.comm);
   check_precision(request.recipe.train.precision, request.device);
   const auto recompute = choose_automatic_recompute(request.recipe, request.device, *session.comm);
@@ -334,7 +349,11 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
       hand_over_weights(first ? &*first : nullptr, *request.from, parameters, *session.comm);
       first.reset();  // frees the memory before the first step
     };
-  const TrainingOutcome outcome = train(setup);
+  const auto begin = std::chrono::steady_clock::now();
+  const std::optional<double> before = joules_of(request.device);
+  RunOutcome outcome{train(setup), 0, {}};
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  outcome.joules = joules_of_ranks(before, joules_of(request.device), *session.comm);
   session.watchdog->leave();
   session.watchdog.reset();
   return outcome;

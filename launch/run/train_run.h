@@ -19,9 +19,15 @@ struct TrainRequest {
   Device device = Device::cpu;
 };
 
+struct RunOutcome : TrainingOutcome {
+  double seconds = 0;  // time of this call's training, with all that it pauses for
+  std::optional<double>
+      joules;  // that the ranks' GPUs used meanwhile; absent on the CPU and where a driver keeps quiet
+};
+
 // Called on every rank. UserError if another process trains in the run's directory, if a new run would overwrite one
 // there, or if a run to be resumed does not exist or would change without accept_changes, or if the weights to begin
 // with cannot be had.
-TrainingOutcome train_run(TrainRequest request, Session& session);
+RunOutcome train_run(TrainRequest request, Session& session);
 
 }  // namespace longstride

@@ -8,9 +8,7 @@
 #include "datasets/formats/mu_law.h"
 #include "datasets/formats/png.h"
 #include "datasets/formats/wav.h"
-#include "framework/core/errors.h"
 #include "framework/core/files/files.h"
-#include "framework/train/sample/sampler.h"
 
 namespace longstride {
 namespace {
@@ -22,16 +20,6 @@ const char* ending_of(DataKind kind) {
 }
 
 }  // namespace
-
-void check_sample_length(const Model& model, std::int64_t length) {
-  const std::int64_t longest = longest_sample(model);
-  if (length <= longest) return;
-  if (longest > model.context()) throw user_error("--length is {}, but must be at most {}", length, longest);
-  throw user_error(
-      "--length is {}, but the model's context is {}; choose at most that, or a model that remembers what it has read "
-      "(model.memory)",
-      length, longest);
-}
 
 void write_grid(const std::string& path, const std::vector<Bytes>& samples, std::int64_t across, const Geometry& g) {
   const auto count = static_cast<std::int64_t>(samples.size());

@@ -18,9 +18,6 @@ struct SampleForm {
   std::int64_t rate = 0;  // rate of sound, in samples per second
 };
 
-// UserError about --length if the model cannot draw as many bytes.
-void check_sample_length(const Model& model, std::int64_t length);
-
 // All pictures side by side in rows of `across`.
 void write_grid(const std::string& path, const std::vector<std::vector<std::uint8_t>>& samples, std::int64_t across,
                 const Geometry& geometry);

@@ -4,8 +4,8 @@
     follow_metrics.py RUN --to wandb|mlflow [--project NAME] [--name NAME] [--once] [--interval SECONDS]
 
 It logs the file from its beginning, then what is added, until it is interrupted; with --once it ends at the end of the
-file. Figures have the names that they have in TensorBoard (train/loss, valid/bits_per_byte), and environment.json is
-kept with them. A resumed run takes some steps again: those that are logged already are left out. Where the figures go
+file. Figures have the names that they have in TensorBoard (train/loss, valid/bits_per_byte). The
+configuration is the recipe, key by key (train.lr), and environment.json is kept with it. A resumed run takes some steps again: those that are logged already are left out. Where the figures go
 is set as usual for the service: WANDB_MODE=offline, MLFLOW_TRACKING_URI.
 """
 import argparse
@@ -29,8 +29,8 @@ def refuse(message):
 
 
 class Wandb:
-    def __init__(self, module, project, name, environment):
-        self.run = module.init(project=project, name=name, config=environment)
+    def __init__(self, module, project, name, recipe, environment):
+        self.run = module.init(project=project, name=name, config=environment | recipe)
 
     def log(self, step, figures):
         self.run.log(figures, step=step)
@@ -40,12 +40,16 @@ class Wandb:
 
 
 class Mlflow:
-    longest = 5000  # characters of a tag
+    longest = 5000  # characters of a tag or of a parameter
+    most = 100  # parameters in a call
 
-    def __init__(self, module, project, name, environment):
+    def __init__(self, module, project, name, recipe, environment):
         self.mlflow = module
         module.set_experiment(project)
         module.start_run(run_name=name)
+        parameters = [(key, str(value)[:self.longest]) for key, value in recipe.items()]
+        for begin in range(0, len(parameters), self.most):
+            module.log_params(dict(parameters[begin:begin + self.most]))
         module.set_tags({key: str(value)[:self.longest] for key, value in environment.items()})
 
     def log(self, step, figures):
@@ -143,9 +147,45 @@ class Follower:
             self.service.log(step, figures)
 
 
+def value_of(text):
+    """A value of a recipe: a number or a truth value as such, everything else as text."""
+    try:
+        value = json.loads(text)
+        return text if isinstance(value, (list, dict)) else value
+    except (ValueError, RecursionError):
+        return text
+
+
+def newest_record(run, stem, ending):
+    """RUN/recipe.yaml, or recipe-2.yaml and so on, which later starts of the run have written."""
+    numbers = [path.name[len(stem) + 1:-len(ending)] for path in run.glob(f"{stem}-*{ending}")]
+    newest = max((int(number) for number in numbers if number.isdecimal() and len(number) < 9), default=1)
+    return run / (f"{stem}-{newest}{ending}" if newest > 1 else f"{stem}{ending}")
+
+
+def recipe_of(run):
+    """The recipe as the run keeps it, every key on a line of its own and sections indented: values by dotted key."""
+    try:
+        with opened(newest_record(run, "recipe", ".yaml")) as file:
+            lines = file.read(LONGEST_LINE).decode().splitlines()
+    except (OSError, ValueError):
+        return {}
+    recipe, sections = {}, []
+    for line in lines:
+        key, colon, value = line.strip().partition(":")
+        if not colon or key.startswith("#"):
+            continue
+        sections = sections[:(len(line) - len(line.lstrip())) // 2]
+        if value.strip():
+            recipe[".".join([*sections, key])] = value_of(value.strip())
+        else:
+            sections.append(key)
+    return recipe
+
+
 def environment_of(run):
     try:
-        with opened(run / "environment.json") as file:
+        with opened(newest_record(run, "environment", ".json")) as file:
             environment = json.loads(file.read(LONGEST_LINE).decode())
     except (OSError, ValueError, RecursionError):
         return {}
@@ -192,7 +232,7 @@ def main():
         refuse(f"the Python package {options.to} is not installed; run: pip install {options.to}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     name = options.name or options.run.resolve().name
-    service = SERVICES[options.to](module, options.project, name, environment_of(options.run))
+    service = SERVICES[options.to](module, options.project, name, recipe_of(options.run), environment_of(options.run))
     follower = Follower(path, service)
     try:
         follower.follow()

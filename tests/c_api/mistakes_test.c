@@ -172,10 +172,12 @@ static void test_configs(void) {
                  __LINE__);
   }
   REFUSES(config.queries = 5,
-          "queries is 5, but a pattern of the past has as many queries as keys, 8: set direction to both");
+          "queries is 5, but a pattern of the past has as many queries as keys, 8, or 1, the last: set direction to both");
   REFUSES(config.queries = -1, "queries is -1, but must be from 1 to 16777216");
   REFUSES((config.queries = 5, pattern.direction = "both", config.bounds = LONGSTRIDE_DOCUMENTS),
           "queries is 5, but documents have as many queries as keys, 8");
+  REFUSES(config.key_heads = 3, "key_heads is 3, but must be from 1 to 2");
+  REFUSES((config.heads = 4, config.key_heads = 3), "key_heads is 3, but must divide heads, 4");
   REFUSES(config.bounds = 3, "bounds is 3, but must be from 0 to 2");
   REFUSES(config.bounds_heads = 3, "bounds_heads is 3, but must be 1 or heads, 2");
   REFUSES(config.block = 96, "block is 96, but must be a multiple of 64, or 0 for no lists");

@@ -71,7 +71,7 @@ void write_pictures(const std::string& path) {
   for (int i = 0; i < 7; ++i) {
     const SplitId split = i < 5 ? SplitId::train : SplitId::valid;
     writer.append(split, pixels.data() + 3072 * i, 3072);
-    writer.append_label(split, static_cast<std::uint8_t>(i));
+    writer.append_labels(split, std::array{static_cast<std::uint16_t>(i)});
   }
   writer.add_source({"data_batch_1.bin", 21511, std::string(64, 'a')});
   writer.commit("by hand");

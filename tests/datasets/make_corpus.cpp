@@ -39,6 +39,18 @@ Bytes make_wav(int format, int channels, int bits, std::size_t block, const Byte
   return out;
 }
 
+struct Text {
+  const char *fuzzer, *name;
+  std::string text;
+};
+const Text texts[] = {
+    {"fasta", "plain.fa", ">one words\nACGT\nacgtn\n\n;comment\n>two\n>three\nN"},
+    {"fasta", "windows.fa", ">one\r\nACGT\r\nRYK\r\n"},
+    {"labels", "classes.tsv", "a\t10\r\nb\t9\r\n"},
+    {"labels", "labels.tsv", "a\tx,y\nb\t\n"},
+    {"labels", "spans.tsv", "a\t3-17\nb\t0-0\n"},
+};
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -87,6 +99,9 @@ int main(int count, char** arguments) {
   }
   for (const char* format : {"ustar", "pax", "zip"})
     write("content", format, make_archive({{"x", counting(600)}, {"y/.z", counting(9)}, {"w", {}}}, format));
+  const std::string records =
+      "{\"id\": 1, \"text\": \"one\\ntwo\", \"meta\": {\"text\": [1]}}\n\n{\"text\": \"\\u00e4\"}";
+  write("field", "records.jsonl", Bytes(records.begin(), records.end()));
   write("wav", "pcm8.wav", make_wav(1, 1, 8, 1, counting(64)));
   write("wav", "pcm16.wav", make_wav(1, 2, 16, 4, counting(64)));
   write("wav", "pcm24.wav", make_wav(1, 1, 24, 3, counting(66)));
@@ -100,6 +115,6 @@ int main(int count, char** arguments) {
   for (const std::uint8_t seed : {0, 1, 2, 3})
     write("hdf5", std::string("seed" + std::to_string(seed)).c_str(),
           {seed, 1, 0x11, 3, 20, 0, 2, 0, 0, 0, 0x22, 5, 40, 0, 1, 0, 0, 0});
+  for (const auto& [fuzzer, name, text] : texts) write(fuzzer, name, {text.begin(), text.end()});
   write("npy", "wide.npz", make_archive({{"data.npy", interleaved}}, "zip", "", "zip:zip64"));
-  return 0;
 }

@@ -59,6 +59,17 @@ constexpr const char* one_or_two_of_each_kernel[] = {
     "fixed 50, 7, 60 places, n 150, heads 32/32, bf16",
     "strided, 14 labels, n 130, heads 64/64, bf16",
     "column 3, 5 documents, 9 places, n 200, heads 100/72, f16",
+    "local 65, 4 on 1, n 321, heads 24/32",
+    "local 193, 4 on 2, n 333, heads 64/64",
+    "column 3, 6 on 2, n 400, heads 64/64",
+    "dense, 2 on 1, n 450, heads 64/64",
+    "strided, 4 on 2, n 300, heads 64/64",
+    "fixed 100, 25, 2 on 1, n 333, heads 128/96",
+    "both, local 129, 4 on 2, n 333, heads 64/64",
+    "both, dense, 8 documents, lists of 64, 2 on 1, n 333, heads 64/64",
+    "strided, 4 on 2, n 131, heads 23/31, bf16",
+    "dense, lists of 64, 2 on 1, n 131, heads 64/64, f32",
+    "column 3, 14 labels, 4 on 2, n 130, heads 64/64, bf16",
 };
 
 std::vector<EmulatedShape> fast_shapes() {

@@ -52,9 +52,9 @@ class EmulatedAttention {
     if (block > 0) restrict(masks, block);
     naive_ = defined<float>(masks, dtype);
     exact_ = defined<double>(masks, Dtype::f64);
-    inputs_.resize(2 * in_.q.size() + in_.v.size());
+    inputs_.resize(in_.q.size() + in_.k.size() + in_.v.size());
     gradients_.resize(inputs_.size());
-    o_.resize(in_.v.size());
+    o_.resize(in_.dout.size());
     lse_.resize(static_cast<std::size_t>(shape.rows()));
     const std::vector<double>* from[] = {&in_.q, &in_.k, &in_.v};
     for (int which = 0; which < 3; ++which)
@@ -215,16 +215,22 @@ class EmulatedAttention {
   static T element(double x) { return cuda::from_float<T>(static_cast<float>(x)); }
   std::int64_t positions() const { return shape_.batch * shape_.n; }
   std::int64_t size(int which) const { return which < 2 ? shape_.key_size : shape_.value_size; }
-  std::int64_t width(int which) const { return shape_.heads * size(which); }
-  std::int64_t row() const { return 2 * width(0) + width(2); }
+  std::int64_t heads(int which) const { return which == 0 ? shape_.heads : shape_.heads_of_keys(); }
+  std::int64_t width(int which) const { return heads(which) * size(which); }
+  std::int64_t begin(int which) const { return which == 0 ? 0 : begin(which - 1) + width(which - 1); }
+  std::int64_t row() const { return begin(3); }
   std::size_t at(int which, std::int64_t r, std::int64_t x) const {
-    return static_cast<std::size_t>(r * row() + which * width(0) + x);
+    return static_cast<std::size_t>(r * row() + begin(which) + x);
   }
-  Tensor rows(T* data, std::int64_t row, std::int64_t size) const {
-    return {data, dtype, {shape_.batch, shape_.n, shape_.heads, size}, {shape_.n * row, row, size, 1}};
+  Tensor rows(T* data, std::int64_t row, std::int64_t heads, std::int64_t size) const {
+    return {data, dtype, {shape_.batch, shape_.n, heads, size}, {shape_.n * row, row, size, 1}};
   }
-  Tensor slice(std::vector<T>& x, int which) const { return rows(x.data() + which * width(0), row(), size(which)); }
-  Tensor values(std::vector<T>& x) const { return rows(x.data(), width(2), shape_.value_size); }
+  Tensor slice(std::vector<T>& x, int which) const {
+    return rows(x.data() + begin(which), row(), heads(which), size(which));
+  }
+  Tensor values(std::vector<T>& x) const {
+    return rows(x.data(), shape_.heads * shape_.value_size, shape_.heads, shape_.value_size);
+  }
   std::vector<double> gradient(int which) const {
     std::vector<double> out;
     for (std::int64_t r = 0; r < positions(); ++r)
@@ -258,7 +264,8 @@ struct EmulatedRun {
 // have its bits.
 template <class T>
 void expect_right_in_every_run(const EmulatedShape& shape, const std::vector<EmulatedRun>& runs) {
-  EmulatedAttention<T> call(shape.pattern, {shape.batch, shape.n, shape.heads, shape.key_size, shape.value_size},
+  EmulatedAttention<T> call(shape.pattern,
+                            {shape.batch, shape.n, shape.heads, shape.key_size, shape.value_size, 0, shape.key_heads},
                             shape.path, shape.ends, shape.block, shape.labels);
   std::vector<std::byte> first;
   for (const EmulatedRun& now : runs) {

@@ -45,13 +45,15 @@ struct EmulatedShape {
   std::int32_t block = 0;  // rows of drawn lists; 0: none
   EmulatedLabels labels = {};
   std::int64_t batch = 1;
+  std::int64_t key_heads = 0;  // 0: as many
 
   std::string with_sizes() const {
     const std::string documents = ends.empty()                ? ""
                                   : ends.front() == intervals ? ", intervals"
                                                               : ", " + std::to_string(ends.size()) + " documents";
     const std::string lists = block == 0 ? "" : ", lists of " + std::to_string(block);
-    return name + documents + lists + labels.text() + ", n " + std::to_string(n) + ", heads " +
+    const std::string shared = key_heads == 0 ? "" : ", " + std::to_string(heads) + " on " + std::to_string(key_heads);
+    return name + documents + lists + labels.text() + shared + ", n " + std::to_string(n) + ", heads " +
            std::to_string(key_size) + "/" + std::to_string(value_size) +
            (path == AttentionPath::portable ? std::string(", ") + name_of(dtype) : "");
   }
@@ -239,6 +241,48 @@ inline std::vector<EmulatedShape> two_sided_shapes() {
   };
 }
 
+// Heads that share keys: every family that takes them, and bands that leave their backward pass to others.
+inline std::vector<EmulatedShape> grouped_shapes() {
+  using namespace emulated_patterns;
+  using enum Dtype;
+  const std::vector<std::int32_t> few = {1, 2, 64, 120, 190}, many = {63, 64, 128, 192, 193, 250, 256, 300};
+  const PatternConfig strided = pattern_of(merged, {local, column}, 16);
+  PatternConfig both = all(), around = window(129);
+  both.direction = around.direction = Direction::both;
+  const auto on = [](std::int64_t key_heads, EmulatedShape shape) {
+    shape.key_heads = key_heads;
+    return shape;
+  };
+  std::vector<EmulatedShape> shapes = {
+      on(1, {"local 65", window(65), 321, 4, 24, 32}),
+      on(2, {"local 193", window(193), 333, 4, 64, 64}),
+      on(1, {"local 129", window(129), 450, 2, 128, 128}),
+      on(1, {"local 400", window(400), 600, 2, 64, 64}),
+      on(2, {"block 100", blocks(100), 333, 4, 64, 128}),
+      on(2, {"column 3", columns(3), 400, 6, 64, 64}),
+      on(1, {"dense", all(), 450, 2, 64, 64}),
+      on(1, {"dense", all(), 385, 3, 32, 32, automatic}),
+      on(2, {"strided", strided, 300, 4, 64, 64}),
+      on(1, {"strided", strided, 180, 2, 128, 96}),
+      on(2, {"inclusive", fixed(64, 16, true), 333, 4, 64, 64}),
+      on(2, {"fixed 64, 16", fixed(64, 16), 333, 4, 64, 64}),
+      on(1, {"fixed 100, 25", fixed(100, 25), 333, 2, 128, 96}),
+      on(1, {"fixed 100, 25", fixed(100, 25), 333, 2, 32, 32}),
+      on(1, {"local 100", window(100), 333, 2, 64, 64, sm90, many}),
+      on(1, {"local 100", window(100), 333, 2, 64, 64, sm90, {EmulatedShape::intervals}}),
+      on(2, {"both, local 129", around, 333, 4, 64, 64}),
+      on(1, {"both, dense", both, 333, 2, 64, 64, sm90, many, bf16, 64}),
+  };
+  for (const Dtype dtype : {bf16, f16, f32})
+    for (const EmulatedShape& shape :
+         {on(1, {"local 60", window(60), 200, 3, 32, 32, portable, few, dtype}),
+          on(2, {"strided", strided, 131, 4, 23, 31, portable, {}, dtype}),
+          on(1, {"dense", all(), 131, 2, 64, 64, portable, {}, dtype, 64}),
+          on(2, {"column 3", columns(3), 130, 4, 64, 64, portable, {}, dtype, 0, {14, 1, 3, true}, 2})})
+      shapes.push_back(shape);
+  return shapes;
+}
+
 // Lists on Hopper: of both sizes of kernels, with more tiles than a ring has, blocks of several tiles, ragged ends, and
 // lists of which bounds leave something, or nothing.
 inline std::vector<EmulatedShape> listed_shapes() {
@@ -319,6 +363,7 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
   for (const EmulatedShape& shape : listed_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : portable_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : labelled_shapes()) shapes.push_back(shape);
+  for (const EmulatedShape& shape : grouped_shapes()) shapes.push_back(shape);
   return shapes;
 }
 

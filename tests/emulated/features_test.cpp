@@ -160,9 +160,10 @@ TEST(EmulatedFeatures, OfKeysAreThoseOfTheCpu) {
 TEST(EmulatedProjection, IsThatOfTheCpu) {
   using enum kernels::Orthogonality;
   for (const kernels::Orthogonality orthogonal : {none, gram_schmidt, hadamard, givens}) {
-    const Shape shape{2, 20, 8};
-    std::vector<float> found(320), right(320);
-    std::vector<double> scratch(320);
+    const Shape shape{2, 84, 32};
+    const auto count = static_cast<std::size_t>(shape.count());
+    std::vector<float> found(count), right(count);
+    std::vector<double> scratch(count);
     kernels::DrawProjectionArgs args{.projection = Tensor(found.data(), Dtype::f32, shape), .seed = 5, .redraw = 3};
     args.orthogonal = orthogonal;
     args.scratch = Tensor(scratch.data(), Dtype::f64, shape);

@@ -79,6 +79,10 @@ CASES = {
         attention("interleaved", ["dense"]), activation="geglu", feed_forward_ratio=2.0, attention_bias=False,
         feed_forward_bias=False, output_bias=True, embedding_scale=True),
     "form_unbiased": case(attention("merged", FIXED, summary=2), feed_forward_bias=False),
+    # Keys and values of fewer heads, whose queries see the same keys and others.
+    "shared_keys": case(
+        attention("merged", STRIDED, key_heads=2), n=37, width=32, key_ratio=0.5, positions="none", rotary_base=100.0),
+    "shared_keys_multihead": case(attention("multihead", FIXED, summary=2, key_heads=1)),
     "one_position": case(attention("merged", FIXED, summary=2), n=1, context=16, width=16, heads=2),
 }
 
@@ -108,6 +112,7 @@ TRAINING = {
         attention("merged", STRIDED), form={"inner_dropout": 0.2, "activation": "geglu", "embedding_dropout": 0.1}),
     # The matrices of queries and keys are wide here, those of values square, feed-forward weights wide and tall.
     "training_muon": training(attention("merged", STRIDED), optimizer="muon", key_ratio=0.5),
+    "training_muon_shared_keys": training(attention("merged", STRIDED, key_heads=1), optimizer="muon"),
     # Post-norm with dropout, and a table whose gradient comes from both ends and which has weight decay once.
     "training_transformer_xl": training(attention("interleaved", ["dense"]), dropout=0.2, form=FORM),
     # With a smaller epsilon the biases of keys, whose gradients are pure rounding errors, would move: here and below.

@@ -67,6 +67,7 @@ class Reference:
         self.layers, self.width, self.heads = model["layers"], model["width"], model["heads"]
         self.key_size = round(model.get("key_ratio", 1.0) * self.width / self.heads)
         self.value_size = self.width // self.heads
+        self.key_heads = model["attention"].get("key_heads", 0) or self.heads if "attention" in model else self.heads
         self.inner = round(model.get("feed_forward_ratio", 4.0) * self.width)
         self.attention = model.get("attention")
         self.rotary_base = model.get("rotary_base", 0)
@@ -107,8 +108,7 @@ class Reference:
 
         for k in range(self.layers):
             norm(f"layers.{k}.attention_norm")
-            linear(f"layers.{k}.attention.query_key_value", h * (2 * self.key_size + self.value_size), d,
-                   "attention_bias")
+            linear(f"layers.{k}.attention.query_key_value", sum(self.columns()), d, "attention_bias")
             linear(f"layers.{k}.attention.output", d, h * self.value_size, "attention_bias")
             norm(f"layers.{k}.feed_forward_norm")
             linear(f"layers.{k}.feed_forward.inner", self.inner * (2 if self.activation == "geglu" else 1), d,
@@ -122,12 +122,17 @@ class Reference:
             shapes["output.bias"] = (256,)
         return shapes
 
+    def columns(self):
+        """Of queries, keys and values."""
+        shared = self.key_heads
+        return [self.heads * self.key_size, shared * self.key_size, shared * self.value_size]
+
     def stacked(self, name):
         """The rows of each of the matrices stacked in a weight."""
         if name.endswith("inner.weight") and self.activation == "geglu":
             return [self.inner, self.inner]
         if name.endswith("query_key_value.weight"):
-            return [self.heads * self.key_size, self.heads * self.key_size, self.heads * self.value_size]
+            return self.columns()
         return [self.shapes()[name][0]]
 
     def allowed(self, layer, n):
@@ -165,10 +170,12 @@ class Reference:
         h, dk, dv = self.heads, self.key_size, self.value_size
         name = f"layers.{layer}.attention"
         qkv = self.linear(p, name + ".query_key_value", x)
-        q = qkv[..., : h * dk].reshape(batch, n, h, dk).transpose(1, 2)
-        k = qkv[..., h * dk : 2 * h * dk].reshape(batch, n, h, dk).transpose(1, 2)
-        v = qkv[..., 2 * h * dk :].reshape(batch, n, h, dv).transpose(1, 2)
-        q, k = self.transform(q), self.transform(k)
+        q, k, v = qkv.split(self.columns(), -1)
+        q = self.transform(q.reshape(batch, n, h, dk).transpose(1, 2))
+        k = self.transform(k.reshape(batch, n, self.key_heads, dk).transpose(1, 2))
+        v = v.reshape(batch, n, self.key_heads, dv).transpose(1, 2)
+        # Query head i reads key head i // (heads / key heads).
+        k, v = (x[:, [i // (h // self.key_heads) for i in range(h)]] for x in (k, v))
         allowed = self.allowed(layer, n)
         scores = (q @ k.transpose(-1, -2)) / math.sqrt(dk)
         scores = scores.masked_fill(~allowed, -math.inf)

@@ -81,7 +81,7 @@ inline HostBounds documents_of(std::vector<Mask>& masks, std::int64_t batch, std
 }
 
 // The call on the GPU. `packed`: q, k and v are slices of one (batch, n, heads (2 key_size + value_size)) tensor and so
-// are their gradients, as in the model; otherwise each is a separate tensor.
+// are their gradients, as in the model, k and v with the heads of keys; otherwise each is a separate tensor.
 template <class T>
 class DeviceAttention {
  public:
@@ -107,10 +107,11 @@ class DeviceAttention {
             &plan,      forward_.q,           forward_.k,           forward_.v,           forward_.o,     forward_.lse,
             own(dout_), slice(gradients_, 0), slice(gradients_, 1), slice(gradients_, 2), shape_.scale(), {},
             path,       bounds_of_shape(),    lists_.view()},
-        scratch_(backward_.scratch_on(Device::cuda).bytes()) {
+        scratch_(std::max(backward_.scratch_on(Device::cuda).bytes(), bytes_of_forward())) {
     forward_.sink = backward_.sink = logits(sink_);
     backward_.dsink = logits(dsink_);
     backward_.scratch = Tensor(scratch_.data(), Dtype::u8, {static_cast<std::int64_t>(scratch_.bytes())});
+    forward_.scratch = backward_.scratch;
   }
 
   // True if the backward kernel is one of sm90/long_band.
@@ -150,19 +151,25 @@ class DeviceAttention {
   }
 
  private:
+  std::size_t bytes_of_forward() const {
+    const Tensor needed = forward_.scratch_on(Device::cuda);
+    return needed.given() ? needed.bytes() : 0;
+  }
   std::int64_t size_of(int which) const { return which < 2 ? shape_.key_size : shape_.value_size; }
+  std::int64_t heads_of(int which) const { return which == 0 ? shape_.heads : shape_.heads_of_keys(); }
+  std::int64_t width_of(int which) const { return heads_of(which) * size_of(which); }
   std::int64_t n_of(int which) const { return which == 0 ? shape_.n_q() : shape_.n; }
   std::int64_t row_of(int which) const {  // elements from one position to the next
-    return packed_ ? shape_.heads * (2 * shape_.key_size + shape_.value_size) : shape_.heads * size_of(which);
+    return packed_ ? width_of(0) + width_of(1) + width_of(2) : width_of(which);
   }
   std::int64_t begin_of(int which) const {
-    if (packed_) return which * shape_.heads * shape_.key_size;
-    const std::int64_t rows = which == 0 ? 0 : shape_.n_q() + (which - 1) * shape_.n;
-    return shape_.batch * rows * shape_.heads * shape_.key_size;
+    if (which == 0) return 0;
+    const std::int64_t before = packed_ ? width_of(which - 1) : shape_.batch * n_of(which - 1) * width_of(which - 1);
+    return begin_of(which - 1) + before;
   }
   template <class F>
   void each_element(int which, F&& f) const {
-    const std::int64_t width = shape_.heads * size_of(which);
+    const std::int64_t width = width_of(which);
 #pragma omp parallel for
     for (std::int64_t r = 0; r < shape_.batch * n_of(which); ++r)
       for (std::int64_t x = 0; x < width; ++x)
@@ -190,18 +197,18 @@ class DeviceAttention {
     return out;
   }
   std::vector<double> unpacked(const std::vector<T>& all, int which) const {
-    std::vector<double> out(static_cast<std::size_t>(shape_.batch * n_of(which) * shape_.heads * size_of(which)));
+    std::vector<double> out(static_cast<std::size_t>(shape_.batch * n_of(which) * width_of(which)));
     each_element(which, [&](std::size_t x, std::size_t at) { out[x] = static_cast<double>(cuda::to_float(all[at])); });
     return out;
   }
-  Tensor rows(T* data, std::int64_t n, std::int64_t row, std::int64_t size) const {
-    return {data, DtypeOf<T>::value, {shape_.batch, n, shape_.heads, size}, {n * row, row, size, 1}};
+  Tensor rows(T* data, std::int64_t n, std::int64_t row, std::int64_t heads, std::int64_t size) const {
+    return {data, DtypeOf<T>::value, {shape_.batch, n, heads, size}, {n * row, row, size, 1}};
   }
   Tensor slice(const test::DeviceArray<T>& x, int which) const {
-    return rows(x.data() + begin_of(which), n_of(which), row_of(which), size_of(which));
+    return rows(x.data() + begin_of(which), n_of(which), row_of(which), heads_of(which), size_of(which));
   }
   Tensor own(const test::DeviceArray<T>& x) const {
-    return rows(x.data(), shape_.n_q(), shape_.heads * shape_.value_size, shape_.value_size);
+    return rows(x.data(), shape_.n_q(), shape_.heads * shape_.value_size, shape_.heads, shape_.value_size);
   }
   Shape statistics() const { return {shape_.batch, shape_.heads, shape_.n_q()}; }
   static Tensor logits(const test::DeviceArray<float>& of) {

@@ -66,9 +66,11 @@ TEST(DecodeCuda, EqualsTheCpuForEveryPatternAndType) {
       const Dtype dtype = dtypes[turn % 3];
       const auto [dk, dv] = sizes[turn % 4];
       const std::int64_t n = 45, batch = 2, prompt = turn++ % 2 == 0 ? 1 : 19;
-      const auto plan = kernels::make_decode_plan(*kernels::make_plan(pattern, layer, p.heads, n));
-      Array q = Array::normal({batch, n, p.heads, dk}, dtype, 1), k = Array::normal({batch, n, p.heads, dk}, dtype, 2);
-      Array v = Array::normal({batch, n, p.heads, dv}, dtype, 3), o({batch, n, p.heads, dv}, dtype);
+      const std::int64_t key_heads = turn % 2 == 0 && p.heads % 2 == 0 ? p.heads / 2 : p.heads;
+      const auto plan = kernels::make_decode_plan(*kernels::make_plan(pattern, layer, p.heads, n), key_heads);
+      Array q = Array::normal({batch, n, p.heads, dk}, dtype, 1),
+            k = Array::normal({batch, n, key_heads, dk}, dtype, 2);
+      Array v = Array::normal({batch, n, key_heads, dv}, dtype, 3), o({batch, n, p.heads, dv}, dtype);
       Array keys({batch, plan->rows, dk}, dtype), values({batch, plan->rows, dv}, dtype);
       for (Side side : {Side::exact, Side::single, Side::gpu})
         decode_all(*plan, side, prompt, q, k, v, keys, values, o, counter);
@@ -253,6 +255,25 @@ TEST(GenerateCuda, Fp32DrawsTheSameBytesAsTheCpu) {
           ASSERT_NEAR(gpu.log_probabilities[i][j], cpu.log_probabilities[i][j], 2e-4)
               << name << (one_kernel ? ", one kernel" : ", graph") << " position " << j;
     }
+  }
+}
+
+// Past the context, where the window slides: in one kernel and by a graph; and what is shown of it on the way.
+TEST(GenerateCuda, SlidingWindowsDrawTheSameBytesAsTheCpuAndShowThem) {
+  LONGSTRIDE_NEEDS_GPU();
+  const DecoderConfig config = base_config();
+  std::vector<float> weights = random_weights(config);
+  SampleConfig s;
+  s.length = 2 * config.context + 11;
+  s.prompts = {toy_tokens(7)};
+  const Samples cpu = sampled(config, weights, s, Precision::fp32, Device::cpu);
+  for (bool one_kernel : {false, true}) {
+    std::string shown;
+    s.one_kernel = one_kernel;
+    s.shown = [&](std::string_view text) { shown += text; };
+    const Samples gpu = sampled(config, weights, s, Precision::fp32, Device::cuda);
+    EXPECT_EQ(gpu.bytes, cpu.bytes) << one_kernel;
+    EXPECT_EQ(shown, std::string(cpu.bytes[0].begin(), cpu.bytes[0].end())) << one_kernel;
   }
 }
 

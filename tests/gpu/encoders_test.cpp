@@ -23,14 +23,16 @@ std::vector<NamedConfig<EncoderConfig>> configs() {
 void go(Trained& run, const EncoderConfig& config, std::int64_t steps) {
   const BatchLayout& layout = run.step.state().layout();
   const std::vector<std::int64_t> ends = {0, 4, 5, 11, 18, config.context};
+  const std::vector<std::uint16_t> classes = {1, 0, 1, 1, 0};
   std::vector<std::uint8_t> block(layout.bytes());
   const Batch batch = layout.at(block.data());
   for (std::int64_t step = 0; step < steps; ++step) {
     for (std::int64_t r = 0; r < run.train.global_batch; ++r) {
       const std::int64_t number = step * run.train.global_batch + r;
       const std::vector<std::uint8_t> bytes = toy_tokens(config.context, 100 + static_cast<std::uint64_t>(number));
-      const std::vector<std::uint32_t> labels(static_cast<std::size_t>(config.objective->labels()), 1);
-      RowBytes of{.bytes = bytes.data(), .groups = {ends, 0}, .labels = labels};
+      std::vector<std::uint32_t> labels(static_cast<std::size_t>(config.objective->labels()), 1);
+      if (config.objective->kind() == std::string("spans")) labels[1] = 9;
+      RowBytes of{.bytes = bytes.data(), .groups = {ends, 0}, .labels = labels, .group_labels = classes};
       if (config.documents.padded && r % 2 == 1) of.length = 13;
       config.objective->write_row_of(batch, r, of, {run.train.seed, number});
     }

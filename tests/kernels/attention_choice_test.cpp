@@ -135,6 +135,40 @@ TEST(AttentionChoices, FollowBounds) {
   EXPECT_EQ(choose_backward({.plan = plan.get(), .key_size = 64, .value_size = 64}).family, intervals);
 }
 
+// Every family reads shared keys but the backward kernels of narrow bands, whose work others take.
+TEST(AttentionChoices, OfSharedKeysHaveNoNarrowBandBackward) {
+  for (const ChoiceCase& c : choice_cases()) {
+    const auto plan = make_plan(c.pattern, 0, c.heads, c.n);
+    AttentionSizes sizes{plan.get(), c.batch, c.key_size, c.value_size, c.dtype, c.path};
+    sizes.key_heads = 1;
+    if (c.heads == 1) continue;
+    EXPECT_EQ(choose_forward(sizes).family, c.forward) << text_of(c);
+    const AttentionFamily found = choose_backward(sizes).family;
+    EXPECT_TRUE(c.backward == band ? found == turns || found == classes : found == c.backward) << text_of(c);
+  }
+}
+
+// One query, whose keys are divided among as many blocks as a GPU holds; heads of a group are rows of one block.
+TEST(AttentionChoices, OfOneQueryDivideItsKeys) {
+  const auto plan = make_plan(window_of_keys(65536), 0, 64, 65536, {}, 1);
+  AttentionSizes sizes{.plan = plan.get(), .batch = 1, .key_size = 128, .value_size = 128, .key_heads = 8};
+  const AttentionChoice choice = choose_forward(sizes);
+  EXPECT_EQ(choice.family, one_query);
+  EXPECT_EQ(choice.one_query.rows, 8);
+  EXPECT_EQ(choice.one_query.splits, 3 * 132 / 8);
+  EXPECT_EQ(choice.sums_bytes, 64u * 49 * 129 * 4);
+  EXPECT_EQ(choose_backward(sizes).family, portable);
+  sizes.bounds = 64;  // of every head
+  EXPECT_EQ(choose_forward(sizes).one_query.rows, 1);
+  sizes.bounds = 0, sizes.key_heads = 1;
+  EXPECT_EQ(choose_forward(sizes).one_query.rows, 16);
+  sizes.path = AttentionPath::portable;
+  EXPECT_EQ(choose_forward(sizes).family, portable);
+  const auto differ = make_plan(pattern_of(multihead, {local, column}, 64), 0, 8, 4096, {}, 1);
+  const AttentionSizes of_both{.plan = differ.get(), .key_size = 64, .value_size = 64, .key_heads = 1};
+  EXPECT_EQ(choose_forward(of_both).one_query.rows, 1);
+}
+
 TEST(AttentionChoices, OfListsAreTheGeneralKernels) {
   const auto plan = make_plan(all_keys(), 0, 8, 65536), one_tile = make_plan(all_keys(), 0, 80, 64);
   for (const AttentionPlan* p : {plan.get(), one_tile.get()})
@@ -173,12 +207,12 @@ TEST(AttentionChoices, GiveTheScratchThatKernelsDivide) {
     AttentionArgs forward;
     forward.plan = plan.get();
     forward.path = c.path;
-    forward.q = Tensor(nullptr, c.dtype, {c.batch, c.n, c.heads, c.key_size});
+    forward.q = forward.k = Tensor(nullptr, c.dtype, {c.batch, c.n, c.heads, c.key_size});
     forward.v = Tensor(nullptr, c.dtype, {c.batch, c.n, c.heads, c.value_size});
     AttentionBackwardArgs backward;
     backward.plan = plan.get();
     backward.path = c.path;
-    backward.q = forward.q;
+    backward.q = backward.k = forward.q;
     backward.v = forward.v;
     const AttentionChoice choice = choose(backward);
     ASSERT_EQ(choose(forward).family, c.forward) << text_of(c);
@@ -194,6 +228,16 @@ TEST(AttentionChoices, GiveTheScratchThatKernelsDivide) {
     EXPECT_EQ(choice.sums_bytes, sums) << text_of(c);
     EXPECT_EQ(forward.scratch_on(Device::cuda).bytes(), 0u) << text_of(c);
     EXPECT_EQ(backward.scratch_on(Device::cuda).bytes(), choice.delta_bytes + sums) << text_of(c);
+    if (c.heads == 1) continue;
+    // Heads that share keys have gradients of keys and values of their own, in whole lines.
+    backward.k = Tensor(nullptr, c.dtype, {c.batch, c.n, 1, c.key_size});
+    backward.v = Tensor(nullptr, c.dtype, {c.batch, c.n, 1, c.value_size});
+    std::size_t gradients = 0;
+    for (const std::int64_t size : {c.key_size, c.value_size})
+      gradients += (rows * static_cast<std::size_t>(size) * bytes_of(c.dtype) + 255) / 256 * 256;
+    const AttentionChoice shared = choose(backward);
+    EXPECT_EQ(backward.scratch_on(Device::cuda).bytes(), gradients + shared.delta_bytes + shared.sums_bytes)
+        << text_of(c);
   }
 }
 

@@ -22,13 +22,15 @@ void decode_all(const DecodePlan& plan, const AttentionShape& s, AttentionData<T
   const auto positions = [&](std::vector<T>& data, std::int64_t size, std::int64_t first, std::int64_t count) {
     return rows_view(data, s, size).slice(1, first, first + count);
   };
+  const auto query = [&](std::vector<T>& data, std::int64_t size, std::int64_t position) {
+    return query_rows_view(data, s, size).slice(1, position, position + 1);
+  };
   const DecodeCache cache{&plan, cache_view(keys, s.key_size), cache_view(values, s.value_size)};
   for (std::int64_t i = 0; i < s.n;) {
     const std::int64_t count = i == 0 && prompt > 0 ? prompt : 1;
     cpu::append({cache, positions(x.k, s.key_size, i, count), positions(x.v, s.value_size, i, count), i}, {});
     i += count;
-    DecodeArgs args{cache, positions(x.q, s.key_size, i - 1, 1), positions(x.o, s.value_size, i - 1, 1), i - 1,
-                    s.scale()};
+    DecodeArgs args{cache, query(x.q, s.key_size, i - 1), query(x.o, s.value_size, i - 1), i - 1, s.scale()};
     args.sink = sink;
     cpu::decode(args, {});
   }
@@ -41,13 +43,14 @@ TEST(AttentionDecode, EveryRowEqualsThatOfTheWholeAttention) {
         p.pattern.integration == Integration::interleaved ? static_cast<std::int64_t>(p.pattern.parts.size()) : 1;
     for (std::int64_t layer = 0; layer < layers; ++layer)
       for (std::int64_t prompt : {0, 19}) {
-        const AttentionShape shape{2, 45, p.heads, 3, 18};
+        const std::int64_t key_heads = prompt > 0 && p.heads % 2 == 0 ? p.heads / 2 : p.heads;
+        const AttentionShape shape{2, 45, p.heads, 3, 18, 0, key_heads};
         const auto plan = make_plan(p.pattern, layer, p.heads, 45);
         AttentionData<double> whole(shape), x(shape);
         std::vector<double> logits(static_cast<std::size_t>(p.heads), 0.7);
         const Tensor sink = prompt > 0 ? Tensor(logits.data(), Dtype::f64, {p.heads}) : Tensor();
         run_forward(*plan, shape, whole, {}, {}, {}, sink);
-        decode_all(*make_decode_plan(*plan), shape, x, prompt, sink);
+        decode_all(*make_decode_plan(*plan, key_heads), shape, x, prompt, sink);
         const std::int64_t row = p.heads * 18, first = prompt > 0 ? prompt - 1 : 0;
         for (std::int64_t i = 0; i < 2 * 45 * row; ++i)
           if (i / row % 45 >= first) {
@@ -105,6 +108,20 @@ TEST(AttentionDecode, CacheKeepsOnlyRowsThatCanStillBeAttendedTo) {
   EXPECT_EQ(rows(pattern_of(merged, {fixed_block, fixed_summary}, 100, {10}), 0), 2 * (100 + 100));
   EXPECT_EQ(rows(pattern_of(merged, {fixed_block, fixed_summary}, 100, {10, 20}), 0), 2 * 100 + 100 + 200);
   EXPECT_EQ(rows(pattern_of(multihead, {local, dense}, 100), 0), 101 + 1000);
+}
+
+// One ring for all heads of a key head that see the same keys, one for each that sees others.
+TEST(AttentionDecode, HeadsThatShareKeysShareRings) {
+  using enum Integration;
+  using enum PartKind;
+  const auto rows = [](const PatternConfig& p, std::int64_t key_heads) {
+    return make_decode_plan(*make_plan(p, 0, 4, 1000), key_heads)->rows;
+  };
+  EXPECT_EQ(rows(pattern_of(merged, {local}, 100), 4), 4 * 101);
+  EXPECT_EQ(rows(pattern_of(merged, {local}, 100), 2), 2 * 101);
+  EXPECT_EQ(rows(pattern_of(merged, {local}, 100), 1), 101);
+  EXPECT_EQ(rows(pattern_of(multihead, {local, dense}, 100), 2), 101 + 1000);
+  EXPECT_EQ(rows(pattern_of(multihead, {local, dense}, 100), 1), 101 + 1000);
 }
 
 }  // namespace

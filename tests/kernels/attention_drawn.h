@@ -1,5 +1,5 @@
-// Attention drawn by a number: parts, direction, bounds, block lists, other queries than keys, sinks, labels, sizes; on
-// the CPU in f64 and f32, compared with its definition.
+// Attention drawn by a number: parts, direction, bounds, block lists, other queries than keys, heads that share keys,
+// sinks, labels, sizes; on the CPU in f64 and f32, compared with its definition.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -29,6 +29,9 @@ class DrawnAttention {
     draw_labels();
     for (std::int64_t h = one_in(2) ? shape_.heads : 0; h > 0; --h)
       sink_.push_back(static_cast<double>(from(-40, 40)) / 16);
+    if (one_in(3)) return;
+    do shape_.key_heads = from(1, shape_.heads);
+    while (shape_.heads % shape_.key_heads != 0);
   }
 
   std::string text() const {
@@ -37,7 +40,8 @@ class DrawnAttention {
     return "draw " + std::to_string(number_) + ": [" + parts + "]" +
            (pattern_.direction == Direction::both ? " both" : "") + ", stride " + std::to_string(pattern_.stride) +
            ", window " + std::to_string(pattern_.window) + ", " + std::to_string(shape_.n_q()) + " queries, " +
-           std::to_string(shape_.n) + " keys, bounds " + std::to_string(bound_kind_) +
+           std::to_string(shape_.n) + " keys, " + std::to_string(shape_.heads) + " heads on " +
+           std::to_string(shape_.heads_of_keys()) + ", bounds " + std::to_string(bound_kind_) +
            (sink_.empty() ? "" : ", a sink") + (labels_ == 0 ? "" : ", " + std::to_string(labels_) + " labels") +
            (from_end_ ? " from the end" : "") + (query_groups_.empty() ? "" : " of groups") +
            (lists_ ? ", lists of " + std::to_string(block_) : "");
@@ -83,6 +87,9 @@ class DrawnAttention {
   }
 
  private:
+  // The only query is the last position.
+  bool is_last() const { return pattern_.direction == Direction::past && shape_.n_q() < shape_.n; }
+
   // A sink and a table of labels, or their gradients.
   template <class T>
   struct Parameters {
@@ -119,7 +126,7 @@ class DrawnAttention {
       if (pattern_.parts[0] == shifted_block) pattern_.direction = Direction::both;
     }
     if (pattern_.parts[0] == dense && !one_in(3)) block_ = static_cast<std::int32_t>(from(1, 2)) * BlockLists::unit;
-    shape_.heads = std::max<std::int64_t>(from(1, 3), std::ssize(pattern_.parts));
+    shape_.heads = std::max<std::int64_t>(from(1, one_in(4) ? 8 : 3), std::ssize(pattern_.parts));
     pattern_.stride = from(1, one_in(2) ? 9 : 90);
     pattern_.window = from(0, 40) * 2 + 1;
     pattern_.summary = {from(1, pattern_.stride)};
@@ -140,7 +147,9 @@ class DrawnAttention {
     };
     shape_.batch = from(1, 2);
     shape_.n = length();
-    shape_.queries = pattern_.direction == Direction::both && one_in(2) ? length() : shape_.n;
+    shape_.queries = pattern_.direction == Direction::past ? (one_in(5) ? 1 : shape_.n)
+                     : one_in(2)                           ? length()
+                                                           : shape_.n;
     shape_.key_size = from(1, 12);
     shape_.value_size = from(1, 12);
     const std::int64_t most = block_ > 0 ? 200'000 : 50'000;
@@ -181,7 +190,7 @@ class DrawnAttention {
   // Clipped distances or places from the end, of two groups or of all; a table of every head or of all.
   void draw_labels() {
     if (one_in(2)) return;
-    from_end_ = one_in(3);
+    from_end_ = one_in(3) || is_last();
     clip_ = from_end_ ? 0 : from(0, 5);
     const bool grouped = one_in(2);
     labels_ = (from_end_ ? from(1, 9) : 2 * clip_ + 1) * (grouped ? 2 : 1);
@@ -260,7 +269,9 @@ class DrawnAttention {
 
   template <class A>
   AttentionResult defined(const AttentionInput& in) const {
-    const auto masks = masks_of(pattern_, shape_.heads, 0, shape_.n, shape_.n_q());
+    auto masks = masks_of(pattern_, shape_.heads, 0, shape_.n, is_last() ? shape_.n : shape_.n_q());
+    for (Mask& mask : masks)
+      if (is_last()) mask.erase(mask.begin(), mask.end() - 1);
     NaiveProblem problem = naive_problem<A>(in);
     if (!sink_.empty()) problem.sink = sink_.data();
     problem.distances = labels_;

@@ -61,7 +61,7 @@ class Aligned {
 
 template <class T>
 Tensor rows_view(std::vector<T>& x, const AttentionShape& s, std::int64_t size) {
-  return {x.data(), DtypeOf<T>::value, {s.batch, s.n, s.heads, size}};
+  return {x.data(), DtypeOf<T>::value, {s.batch, s.n, s.heads_of_keys(), size}};
 }
 
 template <class T>

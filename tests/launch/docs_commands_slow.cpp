@@ -53,7 +53,7 @@ std::string toy(const std::string& command) {
     return command + (has("--scale") ? "" : " --scale smoke") + (has("--windows") ? "" : " --windows 1") +
            " --device cpu --set train.steps=2 --set train.warmup=1 --set model.layers=1";
   if (has(" bench ")) return command + " --device cpu --set model.width=32 --set model.layers=1 --set model.heads=2";
-  if (has(" sample ") && !has("cifar10")) return command + " --length 600";
+  if (has(" sample ") && !has("cifar10") && !has("--length")) return command + " --length 600";
   if (has(" eval ")) return command + " --device cpu";
   return command;
 }

@@ -17,7 +17,10 @@ bin/longstride plan share/longstride/recipes/beyond/text-8min.yaml --device cpu 
 grep -q '^recipe .*text-8min' plan
 [ -s share/doc/longstride/README.md ] && [ -n "$(find share/doc/longstride/docs -name '*.md')" ]
 [ -x share/longstride/scripts/slurm.sbatch ]
+grep -q '^.SS longstride prepare bytes' share/man/man1/longstride.1
+! command -v groff >/dev/null || [ -z "$(groff -man -Tutf8 -ww share/man/man1/longstride.1 2>&1 >/dev/null)" ]
 [ -x share/longstride/scripts/follow_metrics.py ] && [ -x share/longstride/scripts/proteins.py ]
+python3 share/longstride/scripts/proteins.py --help >help && grep -q metastudent-data help  # finds its module
 
 cmake -S "$consumer" -B consumer -DCMAKE_PREFIX_PATH="$prefix" >log || { cat log >&2; exit 1; }
 cmake --build consumer >log || { cat log >&2; exit 1; }

@@ -35,7 +35,7 @@ longstride_script_test(launch.completion fast bash ${here}/console/completion.sh
   ${longstride})
 longstride_script_test(launch.follow_metrics fast python3 ${here}/report/follow_metrics.py
   ${launch}/scripts/follow_metrics.py ${longstride})
-longstride_script_test(launch.proteins fast python3 ${here}/proteins.py ${launch}/scripts/proteins.py ${longstride})
+longstride_script_test(launch.packaged_data fast python3 ${here}/packaged_data.py ${launch}/scripts ${longstride})
 # Random recipes through every command that reads a run, and in the ways of running them that must give the same numbers,
 # on one rank and two.
 set(recipes 60)

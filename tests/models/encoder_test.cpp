@@ -178,7 +178,7 @@ TEST(Encoder, ContrastAddsItsGradients) {
   EncoderConfig config = encoder_toy({.unit = MaskedUnit::group, .share = 0.4});
   config.attention.parts = {kernels::PartKind::local};
   config.attention.window = 5;
-  config.attention_labels = 2;
+  config.attention_heads.labels = 2;
   config.global = {.added = 4, .of_groups = true};
   config.contrast = 0.3;
   ToyModel<double> toy(config);
@@ -258,7 +258,9 @@ TEST(Encoder, HiddenRowsAreThoseOfTheDocumentAlone) {
 }
 
 TEST(Encoder, HiddenRowsAndScoresOfItsHeadAgree) {
-  for (const auto& [name, config] : encoder_toys()) {
+  for (const NamedConfig<EncoderConfig>& one : encoder_toys()) {
+    const auto& name = one.name;  // which lambdas capture, unlike a binding
+    const EncoderConfig& config = one.config;
     ToyModel<double> toy(config);
     toy.randomise();
     const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
@@ -277,7 +279,9 @@ TEST(Encoder, HiddenRowsAndScoresOfItsHeadAgree) {
 
 // losses() and judge() agree, and "right" is what the scores say.
 TEST(Encoder, JudgesByItsScores) {
-  for (const auto& [name, config] : encoder_toys()) {
+  for (const NamedConfig<EncoderConfig>& one : encoder_toys()) {
+    const auto& name = one.name;  // which lambdas capture, unlike a binding
+    const EncoderConfig& config = one.config;
     ToyModel<double> toy(config);
     toy.randomise();
     const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
@@ -350,9 +354,9 @@ TEST(Encoder, ATypeChangesEveryScore) {
   const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
   const Scored before = scored(toy, bytes), after = scored(toy, bytes, [](const Batch&rows) {
                                               auto* types = rows.types.as<std::uint8_t>();
-                                              EXPECT_EQ(types[2], 0);
-                                              EXPECT_EQ(types[3], 1);
-                                              types[3] = 0;
+                                              EXPECT_EQ(types[3], 0);
+                                              EXPECT_EQ(types[4], 1);
+                                              types[4] = 0;
                                             });
   for (std::int64_t i = 0; i < config.context; ++i)
     EXPECT_NE(before.scores[static_cast<std::size_t>(i * ids::all)],

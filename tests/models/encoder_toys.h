@@ -42,27 +42,17 @@ inline EncoderConfig bigbird_toy() {
   return c;
 }
 
-// Encoders with global rows: the first ones, and added ones of groups and of none.
+// Encoders with added rows, of groups and of none.
 inline std::vector<NamedConfig<EncoderConfig>> encoder_toys_with_rows() {
   using kernels::PartKind;
-  EncoderConfig longformer = encoder_toy();
-  longformer.attention.parts = {PartKind::local};
-  longformer.attention.window = 5;
-  longformer.global = {.first = 2, .own = true};
-  EncoderConfig shared = encoder_toy();
-  shared.rotary_base = 100;
-  shared.attention.parts = {PartKind::block_window};
-  shared.attention.block = 4;
-  shared.attention_sink = true;
-  shared.global = {.first = 3};
   EncoderConfig etc = encoder_toy({.unit = MaskedUnit::group, .share = 0.4});
   etc.attention.parts = {PartKind::local};
   etc.attention.window = 5;
-  etc.attention_labels = 2;
+  etc.attention_heads.labels = 2;
   etc.global = {.added = 4, .of_groups = true};
   EncoderConfig structured = etc;
   structured.norm = NormOrder::pre;
-  structured.attention_sink = true;
+  structured.attention_heads.sink = true;
   structured.global = {.own = true, .added = 3, .of_groups = true, .own_group = true};
   EncoderConfig added = encoder_toy();
   added.rotary_base = 100;
@@ -72,8 +62,27 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys_with_rows() {
   EncoderConfig padded = etc;
   padded.documents = {true, false, true};
   padded.global.own_group = true;
-  return {{"longformer", longformer}, {"shared", shared}, {"etc", etc},
-          {"structured", structured}, {"added", added},   {"padded", padded}};
+  return {{"etc", etc}, {"structured", structured}, {"added", added}, {"padded", padded}};
+}
+
+// Objectives that labels answer, and types. `modern`: another form than BERT's.
+inline std::vector<NamedConfig<EncoderConfig>> labelled_encoder_toys(const EncoderConfig& modern) {
+  EncoderConfig classes = encoder_toy();
+  classes.objective = std::make_shared<Classes>(5);
+  EncoderConfig mean = modern;
+  mean.objective = std::make_shared<Classes>(3, RowRead::mean);
+  mean.documents = {true, true, false};
+  EncoderConfig labels = encoder_toy();
+  labels.objective = std::make_shared<IndependentLabels>(4);
+  EncoderConfig spans = encoder_toy();
+  spans.objective = std::make_shared<Spans>();
+  spans.documents = {true, true, true};
+  EncoderConfig sentences = modern;
+  sentences.objective = std::make_shared<Sentences>(3);
+  EncoderConfig typed = encoder_toy();
+  typed.types = true;
+  return {{"classes", classes}, {"class_of_mean", mean},  {"labels", labels},
+          {"spans", spans},     {"sentences", sentences}, {"typed", typed}};
 }
 
 inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
@@ -93,7 +102,7 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   merged.attention.parts = {PartKind::fixed_block, PartKind::fixed_summary};
   merged.attention.stride = 5;
   merged.attention.summary = {2};
-  merged.attention_sink = true;
+  merged.attention_heads.sink = true;
   merged.activation = kernels::Activation::relu;
   EncoderConfig scan = encoder_toy({.unit = MaskedUnit::group, .share = 0.5});
   ScanSettings performer;
@@ -102,30 +111,26 @@ inline std::vector<NamedConfig<EncoderConfig>> encoder_toys() {
   scan.mixers.resize(2);
   scan.mixers[0].beside = {MixerItem(std::make_unique<ScanConfig>(performer))};
   scan.mixers[1].beside = {MixerItem(std::make_unique<ScanConfig>(ScanSettings{}))};
-  EncoderConfig classes = encoder_toy();
-  classes.objective = std::make_shared<Classes>(5);
-  EncoderConfig mean = modern;
-  mean.objective = std::make_shared<Classes>(3, RowRead::mean);
-  mean.documents = {true, true, false};
-  EncoderConfig labels = encoder_toy();
-  labels.objective = std::make_shared<IndependentLabels>(4);
-  EncoderConfig spans = encoder_toy();
-  spans.objective = std::make_shared<Spans>();
-  spans.documents = {true, true, true};
-  EncoderConfig sentences = modern;
-  sentences.objective = std::make_shared<Sentences>(3);
-  EncoderConfig typed = encoder_toy();
-  typed.types = true;
+  EncoderConfig longformer = encoder_toy();
+  longformer.attention.parts = {PartKind::local};
+  longformer.attention.window = 5;
+  longformer.global = {.first = 2, .own = true};
+  EncoderConfig shared = encoder_toy();
+  shared.rotary_base = 100;
+  shared.attention.parts = {PartKind::block_window};
+  shared.attention.block = 4;
+  shared.attention_heads.sink = true;
+  shared.global = {.first = 3};
   EncoderConfig shifted = encoder_toy();
   shifted.attention.parts = {PartKind::shifted_block, PartKind::dilated};
   shifted.attention.blocks = 3;
   shifted.attention.shifts = {1, 0, 1};
   shifted.attention.window = 5;
   shifted.attention.dilation = {1, 4};
-  std::vector<NamedConfig<EncoderConfig>> all = {{"bert", bert},     {"modern", modern},   {"merged", merged},
-                                                 {"scan", scan},     {"classes", classes}, {"class_of_mean", mean},
-                                                 {"labels", labels}, {"spans", spans},     {"sentences", sentences},
-                                                 {"typed", typed},   {"shifted", shifted}, {"bigbird", bigbird_toy()}};
+  std::vector<NamedConfig<EncoderConfig>> all = {{"bert", bert},       {"modern", modern},         {"merged", merged},
+                                                 {"scan", scan},       {"longformer", longformer}, {"shared", shared},
+                                                 {"shifted", shifted}, {"bigbird", bigbird_toy()}};
+  for (const auto& labelled : labelled_encoder_toys(modern)) all.push_back(labelled);
   for (const auto& with_rows : encoder_toys_with_rows()) all.push_back(with_rows);
   return all;
 }

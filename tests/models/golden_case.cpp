@@ -205,11 +205,14 @@ void fill(StackConfig& config, const json& model, const json& data) {
   config.output_bias = model.value("output_bias", encoder);
   config.embedding_scale = model.value("embedding_scale", false);
   config.attention_given = model.contains("attention");
-  if (config.attention_given) config.attention = pattern_of(model.at("attention"));
+  if (config.attention_given) {
+    config.attention = pattern_of(model.at("attention"));
+    config.attention_heads.key_heads = model.at("attention").value("key_heads", 0);
+  }
   config.attention.direction = config.direction;
   if (config.attention_given) {
-    config.attention_labels = model.at("attention").value("labels", 0);
-    config.attention_sink = model.at("attention").value("sink", "none") == "learned";
+    config.attention_heads.labels = model.at("attention").value("labels", 0);
+    config.attention_heads.sink = model.at("attention").value("sink", "none") == "learned";
   }
   if (model.contains("global")) {
     const json& global = model.at("global");

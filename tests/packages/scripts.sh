@@ -22,9 +22,11 @@ stand_in ctest <<<'#!/bin/sh
 echo tested'
 stand_in longstride <<<'#!/bin/sh
 case $1 in
-  prepare) touch data/quickstart-text.h5 ;;
+  prepare | recipe)
+    echo "$*"
+    while [ $# -gt 0 ]; do [ "$1" != --output ] || touch "$2"; shift; done ;;
   train) echo "train $*"; mkdir -p runs/quickstart-text/checkpoints/.tmp-step-00000500 ;;
-  sample) mkdir -p runs/quickstart-text/samples && echo sampled >runs/quickstart-text/samples/sample-000.txt ;;
+  sample) mkdir -p "$2/samples" && echo sampled >"$2/samples/sample-000.txt" ;;
 esac'
 # Writes what the scripts read of a build folder; fails as a compiler does while there is a file named `broken`.
 stand_in cmake <<'CMAKE'
@@ -63,6 +65,21 @@ grep -q '^train ' "$work/said" && ! grep -q '^train .*--resume' "$work/said" ||
 mkdir "$tree/runs/quickstart-text/checkpoints/step-00000500"
 try "$tree/launch/quickstart.sh"
 grep -q '^train .*--resume' "$work/said" || fail "quickstart.sh does not resume"
+# Data of one's own: text in any encoding becomes UTF-8, and what most files are decides how they are prepared.
+mkdir "$work/my texts" "$work/photos"
+printf 'caf\xe9\n' >"$work/my texts/a.txt"
+printf '\xff\xfed\x00\xfc\x00' >"$work/my texts/b.txt"
+printf '\xef\xbb\xbfx\xc3\xbc' >"$work/my texts/c.txt"
+try "$tree/launch/quickstart.sh" --data "$work/my texts" --minutes 1
+[ $code -eq 0 ] && grep -q '^recipe data/quickstart-my-texts.h5 --minutes 1 ' "$work/said" &&
+  [ "$(cat "$tree"/build/quickstart-my-texts.utf-8/*.txt)" = $'café\ndüxü' ] || fail "quickstart.sh does not take mixed texts"
+touch "$work/photos"/{a.jpg,b.JPEG,notes.txt}
+try "$tree/launch/quickstart.sh" --data "$work/photos"
+[ $code -eq 0 ] && grep -q '^prepare images .*--fit crop' "$work/said" || fail "quickstart.sh does not know pictures"
+try "$tree/launch/quickstart.sh" --data "$work/none"
+[ $code -eq 2 ] && grep -q 'is not a file or folder' "$work/said" || fail "quickstart.sh takes data that does not exist"
+try "$tree/launch/quickstart.sh" --minutes soon
+[ $code -eq 2 ] && grep -q "minutes is 'soon'" "$work/said" || fail "quickstart.sh takes any --minutes"
 cp -r "$tree" "$work/copied"
 try "$work/copied/launch/quickstart.sh"
 [ $code -eq 0 ] && called '--fresh' || fail "a copied tree builds the sources of the first"

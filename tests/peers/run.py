@@ -10,14 +10,14 @@
     run.py op [options]               longstride.attention next to FlashAttention 4, cuDNN and FlexAttention
     run.py evaluate RUN [options]     what `longstride eval RUN` prints, from the files alone
 
-PEER: sparse, transformer_xl, compressive, adaptive_span, longformer; to check, also transfo_xl (Hugging Face's) and relative
+PEER: sparse, transformer_xl, compressive, adaptive_span, longformer, scan; to check, also transfo_xl (Hugging Face's) and relative
 (the kernels in Triton; without a GPU with TRITON_INTERPRET=1).
 """
 import importlib
 import pathlib
 import sys
 
-PEERS = ["sparse", "transformer_xl", "compressive", "adaptive_span", "longformer", "transfo_xl"]
+PEERS = ["sparse", "transformer_xl", "compressive", "adaptive_span", "longformer", "scan", "transfo_xl"]
 COMMANDS = ["steps", "runs", "parity", "op", "evaluate"]
 
 

@@ -32,6 +32,8 @@ CASES = {
     **{name: (RECIPES / f"survey/text-8min-{name.replace('_', '-')}.yaml", batch, [peer]) for name, batch, peer in (
         ("transformer_xl", 192, "transformer_xl"), ("compressive", 192, "compressive"), ("adaptive", 192, "adaptive_span"),
         ("longformer", 8, "longformer"))},
+    **{name: (RECIPES / f"survey/text-8min-{name.replace('_', '-')}.yaml", 8, ["scan", "--model", name])
+       for name in ("ssd", "gla", "gated_delta", "performer", "hybrid")},
     **{f"small_{form}": (HERE / f"recipes/{form}.yaml", 4, ["sparse", "--model", f"small_{form}"]) for form in
        ("fixed", "strided", "dense")}}
 

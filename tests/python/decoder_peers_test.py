@@ -24,7 +24,7 @@ from frame import check, command as peers, text, training  # noqa: E402
 from frame.model import product  # noqa: E402
 from frame.optimizers import Adagrad, newton_schulz  # noqa: E402
 from frame.stepping import Step  # noqa: E402
-from systems import adaptive_span, compressive, longformer, sparse, transformer_xl  # noqa: E402
+from systems import adaptive_span, compressive, longformer, scan, sparse, transformer_xl  # noqa: E402
 
 RUN = [sys.executable, str(ROOT / "tests/peers/run.py")]
 SYSTEMS = {"transformer-xl": transformer_xl.SYSTEM, "adaptive": adaptive_span.SYSTEM, "longformer": longformer.SYSTEM,
@@ -37,7 +37,7 @@ def options(system, *arguments, verb="time"):
 
 class DecoderPeers(unittest.TestCase):
     def test_forms_agree_with_the_reference(self):
-        for name, system in {**SYSTEMS, "sparse": sparse.SYSTEM}.items():
+        for name, system in {**SYSTEMS, "sparse": sparse.SYSTEM, "scan": scan.SYSTEM}.items():
             with self.subTest(name):
                 self.assertTrue(check.check(system, options(system, verb="check")))
 

@@ -65,6 +65,9 @@ def toy(objective, **more):
     torch.manual_seed(1)
     made = Encoder({"kind": "encoder", "context": 48, "picture": (), "layers": 2, "width": 16, "heads": 2, "norm": "post",
                     "attention": {"integration": "merged", "parts": ["local"], "window": 9}, "objective": objective, **more})
+    with torch.no_grad():
+        for p in made.parameters():  # some of which are not drawn
+            p.normal_(0, 0.3)
     return made.double().eval()
 
 
@@ -88,6 +91,22 @@ class Heads(unittest.TestCase):
             elif alone.dim() == 3:
                 padded = padded[:, :20]
             self.assertLess(float((alone - padded).abs().max()), 1e-12, objective)
+
+    def test_key_heads_of_global_rows_are_shared(self):
+        attention = {"integration": "merged", "parts": ["local"], "window": 9}
+        own = {"first": 2, "projections": "own"}
+        few = toy({"kind": "masked"}, attention={**attention, "key_heads": 1}, **{"global": own})
+        all_heads = toy({"kind": "masked"}, attention=attention, **{"global": own})
+        for name, values in few.state_dict().items():
+            if ".query_key_value." in name:
+                query, *rest = values.split([16, 8, 8])
+                values = torch.cat([query, *(part for part in rest for _ in range(2))])
+            elif ".global_key_value." in name:
+                values = torch.cat([part for part in values.split(8) for _ in range(2)])
+            all_heads.state_dict()[name].copy_(values)
+        with torch.no_grad():
+            tokens = torch.arange(97, 117)[None]
+            self.assertLess(float((few(tokens) - all_heads(tokens)).abs().max()), 1e-12)
 
     def test_random_blocks_are_those_of_the_golden_draw(self):
         for parts in (["block_window", "random_blocks"], ["random_blocks"]):

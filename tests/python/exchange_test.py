@@ -130,7 +130,7 @@ class Weights(unittest.TestCase):
         self.assertTrue(torch.equal(tensors["embedding.position.0.weight"], expected.detach()))
 
     def test_that_do_not_fit_are_refused(self):
-        for change in ({"norm": "pre"}, {"activation": "relu"}, {"embedding_norm": False},
+        for change in ({"norm": "pre"}, {"activation": "relu"}, {"attention": {**DENSE["attention"], "key_heads": 2}, "global": {}}, {"embedding_norm": False},
                        {"attention": {**LONGFORMER["attention"], "sink": "learned"}}, {"global": {"first": 2}}):
             with self.assertRaises(longstride.UserError):
                 longstride.to_transformers(encoder_of({**LONGFORMER, **change}, OBJECTIVES[0]))
@@ -162,6 +162,11 @@ class Runs(unittest.TestCase):
                 text = (f"name: {name}\ndata: {{kind: bytes, path: x.h5, context: 576}}\nobjective: {{kind: masked}}\n"
                         f"model: {model}\ntrain: {{steps: 1, global_batch: 1, lr: 1.0e-30, warmup: 1}}\n")
                 (path / "r.yaml").write_text(text.replace("True", "true").replace("'", ""))
+                theirs.save_pretrained(path / f"{name}-folder")
+                done = subprocess.run([command, "train", "r.yaml", "--run", "x", "--from", f"{name}-folder"], cwd=folder,
+                                      capture_output=True, text=True)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("make a file of its weights with longstride.from_transformers", done.stderr)
                 run("train", "r.yaml", "--run", name, "--from", f"{name}.safetensors", "--device", "cpu")
                 ours, tokens = longstride.load(path / name), tokens_of(1, 576)
                 again = longstride.to_transformers(ours)

@@ -97,7 +97,7 @@ class Families(unittest.TestCase):
     def test_sinks_with_a_window_and_the_first_keys(self):
         write_dataset(self.folder / "sinks.h5", "bytes", sequences([4000, 1000, 1500]))
         attention = {"integration": "merged", "parts": ["local", "first"], "stride": 16, "window": 20, "first": 3,
-                     "sink": "learned"}
+                     "sink": "learned", "key_heads": 1}
         model = {"positions": "none", "rotary_base": 10000, "attention": attention}
         run = self.trained("sinks", {"kind": "bytes", "context": 256}, model)
         self.compare(run)

@@ -36,6 +36,7 @@ longstride_python_test(guide slow)  # imports transformers
 longstride_python_test(peer fast)
 longstride_python_test(decoder_peers slow)
 longstride_python_test(kernels fast)
+longstride_python_test(kmer_baseline fast)
 foreach(package transformers performer_pytorch)
   add_test(NAME python.scan_peers_${package}
     COMMAND ${tested_python} ${python_tests_source}/scan_peers_test.py ${package})
@@ -44,4 +45,5 @@ foreach(package transformers performer_pytorch)
 endforeach()
 longstride_python_test(compiled slow)
 longstride_python_test(hub slow)  # imports transformers
+longstride_python_test(table_text fast)
 set_tests_properties(python.decoder_peers PROPERTIES TIMEOUT 600)

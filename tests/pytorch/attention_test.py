@@ -60,6 +60,89 @@ class Results(unittest.TestCase):
         self.assertFalse(torch.equal(longstride.attention(q, k, v, strided, scale=0.125), same))
 
 
+class SharedKeys(unittest.TestCase):
+    """k and v of fewer heads, next to expanded ones, and one query next to all keys."""
+
+    def check(self, name, pattern, heads, key_heads, n, sizes, dtype, queries=None):
+        q, k, v, dout = support.inputs(2, heads, n, *sizes, dtype, queries=queries)
+        tensors = (q, k[:, :key_heads], v[:, :key_heads], dout)
+        mask = support.allowed(pattern, heads, n)[:, -q.shape[2]:].to(device)
+
+        def expanded(q, k, v):
+            return support.naive(q, *(x.repeat_interleave(heads // key_heads, 1) for x in (k, v)), mask)
+
+        right = support.results(expanded, *(x.double() for x in tensors))
+        naive = support.results(expanded, *tensors)
+        found = support.results(lambda q, k, v: longstride.attention(q, k, v, pattern), *tensors)
+        for what, x, y, z in zip(("o", "dq", "dk", "dv"), right, naive, found):
+            self.assertEqual(x.shape, z.shape)
+            most = support.largest_error(x, y, dtype, sizes)
+            error = (z.double() - x).abs().max().item()
+            self.assertLessEqual(error, most, f"{what} of {name}, {heads} heads on {key_heads}, n {n}, {sizes}, {dtype}")
+
+    def test_every_pattern_type_and_size_of_groups(self):
+        sizes = [(16, 16), (64, 64), (24, 40), (33, 7)]
+        for cases, (name, pattern) in enumerate(support.patterns(4)):
+            for key_heads in (1, 2):
+                with self.subTest(pattern=name, key_heads=key_heads):
+                    self.check(name, pattern, 4, key_heads, (37, 130)[cases % 2], sizes[cases % 4],
+                               support.dtypes[cases % len(support.dtypes)])
+        for key_heads in (1, 2, 3, 4, 6, 12):
+            self.check("strided", strided, 12, key_heads, 100, (32, 32), torch.float32)
+
+    def test_one_query_is_the_last_position_of_every_pattern(self):
+        past = [(name, p) for name, p in support.patterns(4) if p.direction == "past"]
+        for cases, (name, pattern) in enumerate(past):
+            dtype = support.dtypes[cases % len(support.dtypes)]
+            for n in (1, 2, 38, 130):
+                with self.subTest(pattern=name, n=n):
+                    self.check(name, pattern, 4, (4, 2, 1)[n % 3], n, (16, 24), dtype, queries=1)
+
+    def test_steps_with_a_cache_equal_the_whole(self):
+        sink = torch.randn(4, device=device)
+        q, k, v, _ = support.inputs(2, 4, 60, 16, 16, torch.float32)
+        k, v = k[:, :2], v[:, :2]
+        whole = longstride.attention(q, k, v, strided, sink=sink)
+        for n in range(1, 61):
+            step = longstride.attention(q[:, :, n - 1:n], k[:, :, :n], v[:, :, :n], strided, sink=sink)
+            torch.testing.assert_close(step, whole[:, :, n - 1:n])
+
+    def test_heads_that_do_not_divide_are_refused(self):
+        q, k, v, _ = support.inputs(1, 4, 8, 16, 16, torch.float32)
+        for heads in (3, 0):
+            with self.assertRaisesRegex(ValueError, f"q has 4 heads and k and v have {heads}, but theirs must divide"):
+                longstride.attention(q, k[:, :heads], v[:, :heads], strided)
+        with self.assertRaisesRegex(ValueError, "labels is 3, but queries is 1, which has no distances to keys"):
+            longstride.attention(q[:, :, :1], k, v, strided,
+                                 labels=longstride.Labels(torch.zeros(3, 16, device=device), clip=1))
+
+
+class Autocast(unittest.TestCase):
+    def test_tensors_are_cast_by_call_and_by_operator(self):
+        q, k, v, dout = support.inputs(2, 4, 37, 16, 16, torch.float32)
+        cast = [x.bfloat16() for x in (q, k, v)]
+        right = support.results(lambda q, k, v: longstride.attention(q, k, v, strided), *cast, dout.bfloat16())
+        with torch.autocast(device.type, torch.bfloat16):
+            o = longstride.attention(q, cast[1], v, strided)
+            direct = torch.ops.longstride.attention(q, k, v, strided.text, 0.0)[0]
+            wide = longstride.attention(q.double(), k.double(), v.double(), strided) if device.type == "cpu" else None
+            sink = longstride.attention(q, k, v, strided, sink=torch.zeros(4, device=device),
+                                        labels=longstride.Labels(torch.zeros(3, 16, device=device), clip=1))
+            found = support.results(lambda q, k, v: longstride.attention(q, k, v, strided), q, k, v, dout.bfloat16())
+        self.assertEqual((o.dtype, sink.dtype), (torch.bfloat16, torch.bfloat16))
+        self.assertTrue(torch.equal(o, right[0]) and torch.equal(direct, right[0]))
+        self.assertTrue(wide is None or wide.dtype == torch.float64)
+        self.assertEqual([x.dtype for x in found[1:]], 3 * [torch.float32])
+        for x, y in zip(right[1:], found[1:]):
+            self.assertTrue(torch.equal(x.float(), y))
+
+    def test_compiled_code_is_cast_alike(self):
+        q, k, v, _ = support.inputs(2, 4, 37, 16, 16, torch.float32)
+        compiled = torch.compile(lambda *x: longstride.attention(*x, strided), fullgraph=True, backend="aot_eager")
+        with torch.autocast(device.type, torch.bfloat16):
+            self.assertTrue(torch.equal(compiled(q, k, v), longstride.attention(q, k, v, strided)))
+
+
 class Tensors(unittest.TestCase):
     def setUp(self):
         self.tensors = support.inputs(2, 4, 37, 16, 16, torch.float32)
@@ -301,7 +384,8 @@ class Mistakes(unittest.TestCase):
 
     def test_tensors(self):
         self.refuses("q, k and v are (1, 2, 8, 16), (1, 2, 7, 16) and (1, 2, 8, 16), but must be (batch, heads, "
-                     "n_q, key size), (batch, heads, n, key size) and (batch, heads, n, value size)", k=self.k[:, :, :7])
+                     "n_q, key size), (batch, key heads, n, key size) and (batch, key heads, n, value size)",
+                     k=self.k[:, :, :7])
         self.refuses("q, k and v are torch.float32, torch.float32 and torch.bfloat16, but must be of one type",
                      v=self.v.bfloat16())
         for k, v in ((self.k, self.v), (self.k, self.v.bfloat16()), (self.k.bfloat16(), self.v)):

@@ -435,7 +435,8 @@ class Mistakes(unittest.TestCase):
     def test_patterns(self):
         self.refuses("window is 4, but direction both needs an odd number of keys",
                      P(["local"], window=4, direction="both"))
-        self.refuses("queries is 5, but a pattern of the past has as many queries as keys, 8: set direction to both",
+        self.refuses("queries is 5, but a pattern of the past has as many queries as keys, 8, or 1, the last: "
+                     "set direction to both",
                      P(), queries=5)
         self.refuses("q has no rows, but must have one or more next to the 8 of k", queries=0)
         self.refuses("direction is 'ahead', but must be past or both", P(direction="ahead"))

@@ -19,9 +19,10 @@ class Operators(unittest.TestCase):
     def test_opcheck(self):
         forward, backward = torch.ops.longstride.attention, torch.ops.longstride.attention_backward
         for dtype in support.dtypes:
-            for shape in ((2, 4, 37, 16, 24), (1, 2, 1, 16, 16)):
+            for *shape, key_heads in ((2, 4, 37, 16, 24, 4), (1, 2, 1, 16, 16, 2), (2, 4, 37, 16, 24, 2)):
                 q, k, v, dout = support.inputs(*shape, dtype)
-                with self.subTest(dtype=dtype, shape=shape):
+                k, v = (x[:, :key_heads].clone() for x in (k, v))
+                with self.subTest(dtype=dtype, shape=shape, key_heads=key_heads):
                     o, lse = forward(q, k, v, fixed.text, 0.0)
                     torch.library.opcheck(backward, (dout, q, k, v, o, lse, fixed.text, 0.0))
                     torch.library.opcheck(forward, (q, k, v, fixed.text, 0.0))

@@ -10,6 +10,11 @@ names = ["attention", "distance_attention", "scan"]
 # Before, FlexAttention has another interface.
 if tuple(int(part) for part in support.torch.__version__.split(".")[:2]) >= (2, 10):
     names.append("bounds")
+try:
+    from transformers import AttentionMaskInterface  # noqa: F401
+    names.append("llama")
+except ImportError:
+    pass
 for name in names:
     _, after = page.read_text().split(f"<!-- {name}.py -->\n")
     code = []

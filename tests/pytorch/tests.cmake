@@ -6,7 +6,7 @@
 if(LONGSTRIDE_SANITIZE)
   return()
 endif()
-foreach(name attention bounds compile distance guide labels peer scan scan_peers transforms)
+foreach(name attention bounds compile distance guide labels peer scan scan_peers transformers transforms)
   add_test(NAME pytorch.${name} COMMAND ${tested_python} ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py)
 endforeach()
 add_test(NAME pytorch.pip COMMAND ${CMAKE_CURRENT_LIST_DIR}/pip.sh ${tested_python} ${PROJECT_SOURCE_DIR})
@@ -14,6 +14,6 @@ add_test(NAME pytorch.pip_off COMMAND ${CMAKE_CURRENT_LIST_DIR}/pip_off.sh ${tes
 set(environment PYTHONPATH=${PROJECT_SOURCE_DIR}/launch/python PYTHONDONTWRITEBYTECODE=1
   LONGSTRIDE_ATTENTION_LIBRARY=$<TARGET_FILE:longstride_attention>)
 set_tests_properties(pytorch.attention pytorch.bounds pytorch.compile pytorch.distance pytorch.guide pytorch.labels pytorch.peer pytorch.scan pytorch.scan_peers
-  pytorch.transforms pytorch.pip
+  pytorch.transformers pytorch.transforms pytorch.pip
   pytorch.pip_off PROPERTIES TIMEOUT 900 LABELS slow SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 set_tests_properties(pytorch.guide pytorch.transforms PROPERTIES LABELS fast)

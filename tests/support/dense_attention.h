@@ -14,9 +14,11 @@ namespace longstride::kernels {
 
 struct AttentionShape {
   std::int64_t batch = 1, n = 1, heads = 1, key_size = 4, value_size = 4;
-  std::int64_t queries = 0;  // 0: n
+  std::int64_t queries = 0;    // 0: n
+  std::int64_t key_heads = 0;  // 0: heads
 
   std::int64_t n_q() const { return queries > 0 ? queries : n; }
+  std::int64_t heads_of_keys() const { return key_heads > 0 ? key_heads : heads; }
   std::int64_t rows() const { return batch * heads * n_q(); }
   double scale() const { return 1 / std::sqrt(static_cast<double>(key_size)); }
 };
@@ -37,7 +39,7 @@ struct AttentionInput {
       for (std::int64_t i = 0; i < count; ++i)
         x[static_cast<std::size_t>(i)] = testing::rounded(normals[static_cast<std::size_t>(i)], type);
     };
-    const std::int64_t keys = s.batch * s.n * s.heads;
+    const std::int64_t keys = s.batch * s.n * s.heads_of_keys();
     fill(q, s.rows() * s.key_size, 1);
     fill(k, keys * s.key_size, 2);
     fill(v, keys * s.value_size, 3);
@@ -75,7 +77,8 @@ NaiveProblem naive_problem(const AttentionInput& in) {
           .k = in.k.data(),
           .v = in.v.data(),
           .dout = in.dout.data(),
-          .with_terms = sizeof(A) == sizeof(double)};
+          .with_terms = sizeof(A) == sizeof(double),
+          .key_heads = s.heads_of_keys()};
 }
 
 // Logits of sinks, which shapes with an odd number of keys have, if there are enough for a typical naive error.

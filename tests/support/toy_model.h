@@ -112,8 +112,12 @@ inline std::vector<NamedConfig<DecoderConfig>> toy_configs() {
   sinks.attention.parts = {PartKind::local, PartKind::first};
   sinks.attention.window = 4;
   sinks.attention.first = 3;
-  sinks.attention_sink = true;
+  sinks.attention_heads.sink = true;
   out.push_back({"sinks", sinks});
+  DecoderConfig shared = toy_config();
+  shared.rotary_base = 100;
+  shared.attention_heads.key_heads = 1;
+  out.push_back({"shared_keys", shared});
   DecoderConfig rotary = image;
   rotary.rotary_base = 100;
   out.push_back({"image_rotary", rotary});
@@ -132,14 +136,6 @@ class ToyModel {
     bind(values_, gradients_);
     ctx_.compute = ctx_.exact = kernels::DtypeOf<T>::value;
     ctx_.seed = 7;
-    if (model_->fields().sentences) groups_ = {0, 4, 5, 11, 18, std::int64_t{1} << 30};
-    if (!model_->fields().types && (objective_ == nullptr || objective_->group_labels() == 0)) return;
-    groups_.clear();
-    for (std::int64_t group = 0; group < 200; ++group) {
-      groups_.push_back(group * (group + 5) / 2);
-      group_labels_.push_back(static_cast<std::uint16_t>(group / 2 % 2));
-    }
-    group_labels_.pop_back();
   }
 
   void bind(std::vector<T>& values, std::vector<T>& gradients) {
@@ -230,16 +226,15 @@ class ToyModel {
     const bool starts = std::ssize(before_) != count;
     for (std::int64_t r = 0; r < count; ++r) {
       const std::vector<std::uint32_t> labels = labels_of(tokens.data() + r * shape[1]);
-      const std::int64_t first = starts ? 0 : read_;
-      RowBytes of{.bytes = tokens.data() + r * shape[1],
-                  .before = starts ? std::uint8_t{0} : before_[static_cast<std::size_t>(r)],
-                  .starts = starts,
-                  .length = length_,
-                  .documents = {boundaries_, first},
-                  .groups = {groups_, group_labels_.empty() ? first : r},
-                  .labels = labels};
-      of.group_labels = group_labels_;
-      write(rows, r, of);
+      write(rows, r,
+            {.bytes = tokens.data() + r * shape[1],
+             .before = starts ? std::uint8_t{0} : before_[static_cast<std::size_t>(r)],
+             .starts = starts,
+             .length = length_,
+             .documents = {boundaries_, starts ? 0 : read_},
+             .groups = {groups_, starts ? 0 : read_},
+             .labels = labels,
+             .group_labels = group_labels_});
     }
     const std::int64_t half = count * model_->states().row_bytes(ctx_.state_types());
     std::vector<T> states(static_cast<std::size_t>(2 * half) / sizeof(T), T{});
@@ -279,7 +274,7 @@ class ToyModel {
     const RowKey key{ctx_.seed, ctx_.first_row + row};
     if (objective_ != nullptr) return objective_->write_row_of(rows, row, of, key);
     write_row(rows, row, of.bytes, of.before, of.starts);
-    write_groups(rows, row, of.documents, rows.tokens.size(1));
+    write_groups(rows, row, of.documents, std::min(of.length.value_or(rows.tokens.size(1)), rows.tokens.size(1)));
   }
 
   std::unique_ptr<Model> model_;
@@ -288,9 +283,8 @@ class ToyModel {
   std::vector<T> remembered_, kept_;
   std::vector<std::uint8_t> before_;  // each row's last byte; empty: rows start a stream
   std::int64_t read_ = 0;             // positions of the stream before
-  std::vector<std::int64_t> boundaries_;
-  std::vector<std::int64_t> groups_;         // in all rows, if the model reads them
-  std::vector<std::uint16_t> group_labels_;  // likewise
+  std::vector<std::int64_t> boundaries_, groups_ = {0, 4, 5, 11, 18, std::int64_t{1} << 30};
+  std::vector<std::uint16_t> group_labels_ = {1, 0, 0, 1, 0};
   std::optional<std::int64_t> length_;
   std::vector<std::byte> memory_;
   Context ctx_;

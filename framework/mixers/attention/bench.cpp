@@ -10,15 +10,16 @@ std::vector<MixerBench> AttentionMixer::bench(Context& ctx, Scratch& scratch, st
                                               std::int64_t positions) const {
   const std::int64_t heads = config_.heads, size = config_.value_size, added = config_.global.added,
                      rows = added + positions;
-  const Tensor qkv = scratch.tensor({batch, rows, heads * (2 * config_.key_size + size)}, ctx.compute),
-               dqkv = scratch.like(qkv), dout = scratch.tensor({batch, rows, heads * size}, ctx.compute);
+  const Tensor qkv = scratch.tensor({batch, rows, query_key_value_.out()}, ctx.compute), dqkv = scratch.like(qkv),
+               dout = scratch.tensor({batch, rows, heads * size}, ctx.compute);
   Attended attended = {scratch.like(dout), scratch.tensor({batch, heads, positions}, Dtype::f32), {}};
   if (added > 0) attended.global_lse = scratch.tensor({batch, heads, added}, Dtype::f32);
   const QkvHeads in = heads_of(qkv, heads);
   const auto of_added = [added](const QkvHeads& x) { return QkvHeads{x.q.slice(1, 0, added), x.k, x.v}; };
   const PairCost one = cost(positions);
-  const auto count = static_cast<double>(batch * rows * heads), bytes = static_cast<double>(bytes_of(ctx.compute)),
-             elements = static_cast<double>(config_.key_size + size), sequences = static_cast<double>(batch);
+  const auto count = static_cast<double>(batch * rows), bytes = static_cast<double>(bytes_of(ctx.compute)),
+             elements = count * static_cast<double>(query_key_value_.out() + heads * size),
+             of_heads = count * static_cast<double>(heads), sequences = static_cast<double>(batch);
   MixerBench out;
   out.name = fmt::format("{} ({}, {}, {}, {}/{})", bench_name(), batch, heads, positions, config_.key_size, size);
   out.inputs = {qkv, dout};
@@ -42,8 +43,8 @@ std::vector<MixerBench> AttentionMixer::bench(Context& ctx, Scratch& scratch, st
       backward_in_pieces(run, Side::rows, of_added(in), terms, attended.o.slice(1, 0, added), attended.global_lse,
                          {dout.slice(1, 0, added), dq, grad.k, grad.v});
   };
-  out.forward_work = {count * (2 * elements * bytes + 4), sequences * one.forward_flops};
-  out.backward_work = {count * (4 * elements * bytes + 4), sequences * one.backward_flops};
+  out.forward_work = {elements * bytes + 4 * of_heads, sequences * one.forward_flops};
+  out.backward_work = {2 * elements * bytes + 4 * of_heads, sequences * one.backward_flops};
   return {std::move(out)};
 }
 

@@ -7,14 +7,19 @@
 
 namespace longstride {
 
+struct AttentionHeads {
+  std::int64_t key_heads = 0;  // of keys and values, which divide the heads; 0: as many
+  bool sink = false;           // every head has a learned one
+  std::int64_t labels = 0;     // vectors of distances, clipped there, are added to keys; 0: none
+};
+
 struct AttentionConfig final : MixerConfig {
   kernels::PatternConfig pattern;
-  bool sink = false;        // every head has a learned one
-  std::int64_t labels = 0;  // vectors of distances, clipped there, are added to keys; 0: none
+  AttentionHeads of_heads;
 
   AttentionConfig() = default;
-  explicit AttentionConfig(kernels::PatternConfig c, bool learned_sink = false, std::int64_t clip = 0)
-      : pattern(std::move(c)), sink(learned_sink), labels(clip) {}
+  explicit AttentionConfig(kernels::PatternConfig c, const AttentionHeads& heads = {})
+      : pattern(std::move(c)), of_heads(heads) {}
   const char* kind() const override { return "attention"; }
   std::unique_ptr<MixerConfig> clone() const override { return std::make_unique<AttentionConfig>(*this); }
   bool has_global_rows() const override { return true; }

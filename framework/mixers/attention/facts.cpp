@@ -46,9 +46,9 @@ std::string sentence(const kernels::FastPath& path) {
 }
 
 // softmax(q_i (k_j + A_j) / sqrt(d)) of the first `rows` keys, over those that the pattern allows and the sink
-// (-infinity: none); 0 elsewhere. label: A_j, or null.
+// (-infinity: none); 0 elsewhere. key_head: the one that the head reads. label: A_j, or null.
 std::vector<double> probabilities_of(const Tensor& queries, const Tensor& keys, std::int64_t query, std::int64_t head,
-                                     std::int64_t rows, const Mixer::PairWeight& weight,
+                                     std::int64_t key_head, std::int64_t rows, const Mixer::PairWeight& weight,
                                      const std::function<const float*(std::int64_t)>& label, double sink) {
   const std::int64_t size = queries.size(3);
   const float* q = queries.as<float>() + query * queries.stride(1) + head * queries.stride(2);
@@ -56,7 +56,7 @@ std::vector<double> probabilities_of(const Tensor& queries, const Tensor& keys, 
   double most = sink;
   for (std::int64_t j = 0; j < rows; ++j) {
     if (weight(query, j) == 0) continue;
-    const float* k = keys.as<float>() + j * keys.stride(1) + head * keys.stride(2);
+    const float* k = keys.as<float>() + j * keys.stride(1) + key_head * keys.stride(2);
     double score = 0;
     const float* a = label(j);
     for (std::int64_t c = 0; c < size; ++c)
@@ -191,7 +191,7 @@ void AttentionMixer::show_probabilities(Context& ctx, const Tensor& normed, cons
         return hidden ? 0 : weight(i - added, j);
       };
       const QkvHeads& from = added == 0 && query < global_rows(normed.size(1)) ? of_global : seen;
-      heads.push_back(probabilities_of(from.q, from.k, added + query, head, rows, of_document,
+      heads.push_back(probabilities_of(from.q, from.k, added + query, head, keys_of(head), rows, of_document,
                                        label_vectors(ctx, query, head),
                                        has_sink() ? static_cast<double>(sink_->master.as<float>()[head]) : -HUGE_VAL));
     }
@@ -223,7 +223,11 @@ std::string AttentionMixer::problem_on_gpu() const {
 }
 
 std::string AttentionMixer::problem_of_ranks(int ranks) const {
-  if (config_.heads % ranks == 0) return "";
+  if (config_.key_heads % ranks == 0) return "";
+  if (config_.heads % ranks == 0)
+    return fmt::format(
+        "parallel.sequence_ranks is {}, which does not divide model.attention.key_heads, {}; choose a divisor", ranks,
+        config_.key_heads);
   return fmt::format("parallel.sequence_ranks is {}, which does not divide model.heads, {}; choose a divisor", ranks,
                      config_.heads);
 }

@@ -12,6 +12,7 @@ std::shared_ptr<const Mixer> AttentionFamily::layer(ParameterSet& parameters, St
   AttentionMixerConfig config;
   config.width = block.width;
   config.heads = form_.heads;
+  config.key_heads = key_heads_;
   config.key_size = block.key_size();
   config.value_size = block.value_size();
   config.weight_deviation = deviation;

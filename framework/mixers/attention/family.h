@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 
+#include "framework/mixers/attention/config.h"
 #include "framework/mixers/attention/mixer.h"
 #include "framework/mixers/mixer_config.h"
 
@@ -9,8 +10,12 @@ namespace longstride {
 
 class AttentionFamily final : public MixerFamily {
  public:
-  AttentionFamily(const MixerForm& form, const kernels::PatternConfig& pattern, bool sink, std::int64_t labels)
-      : form_(form), sink_(sink), labels_(labels), plans_(std::make_shared<AttentionPlans>(pattern, form.heads)) {}
+  AttentionFamily(const MixerForm& form, const kernels::PatternConfig& pattern, const AttentionHeads& heads)
+      : form_(form),
+        sink_(heads.sink),
+        labels_(heads.labels),
+        key_heads_(heads.key_heads > 0 ? heads.key_heads : form.heads),
+        plans_(std::make_shared<AttentionPlans>(pattern, form.heads, key_heads_)) {}
 
   std::shared_ptr<const Mixer> layer(ParameterSet& parameters, StateSet& states,
                                      const LayerPlace& place) const override;
@@ -19,6 +24,7 @@ class AttentionFamily final : public MixerFamily {
   MixerForm form_;
   bool sink_;
   std::int64_t labels_;
+  std::int64_t key_heads_;
   std::shared_ptr<const AttentionPlans> plans_;
 };
 

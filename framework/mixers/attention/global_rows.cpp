@@ -21,10 +21,10 @@ AttentionMixer::GlobalInput AttentionMixer::global_input(const QkvHeads& own, co
                                                          const Tensor& key_value) const {
   if (!config_.global.given()) return {};
   if (!rows.given()) return {{own.q.slice(1, 0, global_rows(own.q.size(1))), own.k, own.v}, {}, {}, {}};
-  const std::int64_t keys = config_.heads * config_.key_size;
+  const std::int64_t keys = config_.key_heads * config_.key_size;
   return {{query.split_last(config_.heads, config_.key_size),
-           key_value.slice(-1, 0, keys).split_last(config_.heads, config_.key_size),
-           key_value.slice(-1, keys, key_value.size(2)).split_last(config_.heads, config_.value_size)},
+           key_value.slice(-1, 0, keys).split_last(config_.key_heads, config_.key_size),
+           key_value.slice(-1, keys, key_value.size(2)).split_last(config_.key_heads, config_.value_size)},
           rows,
           query,
           key_value};

@@ -16,7 +16,7 @@ AttentionMixer::AttentionMixer(ParameterSet& parameters, const std::string& name
     : config_(config),
       query_key_value_(
           parameters, name + ".query_key_value", config.width,
-          {config.heads * config.key_size, config.heads * config.key_size, config.heads * config.value_size},
+          {config.heads * config.key_size, config.key_heads * config.key_size, config.key_heads * config.value_size},
           config.weight_deviation, config.biased),
       output_(parameters, name + ".output", config.heads * config.value_size, config.width, config.output_deviation,
               config.output_biased),
@@ -34,34 +34,38 @@ AttentionMixer::AttentionMixer(ParameterSet& parameters, const std::string& name
   if (config.labels > 0) labels_ = add_labels(".labels");
   if (config.labels > 0 && added) global_labels_ = add_labels(".global_labels");
   if (!config.global.own) return;
-  const std::int64_t keys = config.heads * config.key_size, values = config.heads * config.value_size;
+  const std::int64_t queries = config.heads * config.key_size, keys = config.key_heads * config.key_size,
+                     values = config.key_heads * config.value_size;
   const auto like_own = [&](const char* part, const std::vector<std::int64_t>& outs, std::int64_t first) {
     auto made =
         std::make_unique<Linear>(parameters, name + part, config.width, outs, config.weight_deviation, config.biased);
     made->start_like(query_key_value_, first);
     return made;
   };
-  global_query_ = like_own(".global_query", {keys}, 0);
-  global_key_value_ = like_own(".global_key_value", {keys, values}, keys);
+  global_query_ = like_own(".global_query", {queries}, 0);
+  global_key_value_ = like_own(".global_key_value", {keys, values}, queries);
 }
 
 AttentionMixer::QkvHeads AttentionMixer::heads_of(const Tensor& qkv, std::int64_t heads,
                                                   const Tensor& transformed) const {
-  const std::int64_t keys = heads * config_.key_size, values = heads * config_.value_size;
+  const std::int64_t key_heads = keys_of(heads), queries = heads * config_.key_size,
+                     keys_end = queries + key_heads * config_.key_size;
   const Tensor& qk = transformed.given() ? transformed : qkv;
-  return {qk.slice(-1, 0, keys).split_last(heads, config_.key_size),
-          qk.slice(-1, keys, 2 * keys).split_last(heads, config_.key_size),
-          qkv.slice(-1, 2 * keys, 2 * keys + values).split_last(heads, config_.value_size)};
+  return {qk.slice(-1, 0, queries).split_last(heads, config_.key_size),
+          qk.slice(-1, queries, keys_end).split_last(key_heads, config_.key_size),
+          qkv.slice(-1, keys_end, keys_end + key_heads * config_.value_size).split_last(key_heads, config_.value_size)};
 }
 
 Tensor AttentionMixer::queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const {
-  return qkv.slice(-1, 0, 2 * heads * config_.key_size).split_last(2 * heads, config_.key_size);
+  const std::int64_t both = heads + keys_of(heads);
+  return qkv.slice(-1, 0, both * config_.key_size).split_last(both, config_.key_size);
 }
 
 Tensor AttentionMixer::transform(Context& ctx, const Tensor& qkv, std::int64_t heads, std::int64_t first,
                                  Scratch& scratch, Tape* tape) const {
   if (!config_.transform.any()) return {};
-  const Tensor qk = scratch.tensor({qkv.size(0), qkv.size(1), 2 * heads * config_.key_size}, ctx.compute, tape);
+  const Tensor qk =
+      scratch.tensor({qkv.size(0), qkv.size(1), (heads + keys_of(heads)) * config_.key_size}, ctx.compute, tape);
   ops::run(ctx, kernels::QueryKeyArgs{.transform = config_.transform,
                                       .x = queries_and_keys_in(qkv, heads),
                                       .y = queries_and_keys_in(qk, heads),
@@ -263,20 +267,22 @@ void AttentionMixer::backward(Context& ctx, const Tensor& dout, const Tensor& dn
 // row of P adds up to 1, so the columns of dv add up to those of do, and these to the gradient of W_p's bias times W_p.
 // Neither holds for part of a sequence, but a sum over ranks is one over sequences. All ranks must take the same way,
 // hence the plan of all heads. A sink takes part of every row's sum, so that neither holds with
-// one; a query may see no key of its document; and global rows may read other values.
+// one; a query may see no key of its document; global rows may read other values; and several heads may share a value.
 void AttentionMixer::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const {
   if (!config_.biased) return;
-  const std::int64_t keys = config_.heads * config_.key_size, all = query_key_value_.out();
+  const std::int64_t queries = config_.heads * config_.key_size,
+                     keys_end = queries + config_.key_heads * config_.key_size, all = query_key_value_.out();
   // Then a bias of the keys does not shift scores alike, or shifts them against the sink.
   const bool transformed = config_.transform.any() || has_sink();
   const bool rows_of_one = config_.output_biased && !has_sink() && !ctx.documents.given() && !config_.global.own &&
-                           config_.global.added == 0 && every_query_sees_a_key(*plans_->plan(layer_, positions));
+                           config_.global.added == 0 && !shares_keys() &&
+                           every_query_sees_a_key(*plans_->plan(layer_, positions));
   if (transformed && !rows_of_one) return query_key_value_.bias_gradient_of(ctx, dqkv, 0, all);
-  query_key_value_.bias_gradient_of(ctx, dqkv, 0, transformed ? 2 * keys : keys);
+  query_key_value_.bias_gradient_of(ctx, dqkv, 0, transformed ? keys_end : queries);
   if (rows_of_one)
-    output_.column_sums_of_dx(ctx, query_key_value_.bias_gradient().slice(0, 2 * keys, all));
+    output_.column_sums_of_dx(ctx, query_key_value_.bias_gradient().slice(0, keys_end, all));
   else
-    query_key_value_.bias_gradient_of(ctx, dqkv, 2 * keys, all);
+    query_key_value_.bias_gradient_of(ctx, dqkv, keys_end, all);
 }
 
 AttentionMixer::QkvHeads AttentionMixer::project(Context& ctx, const Tensor& normed, std::int64_t first,
@@ -287,8 +293,8 @@ AttentionMixer::QkvHeads AttentionMixer::project(Context& ctx, const Tensor& nor
 }
 
 std::vector<std::int64_t> AttentionMixer::column_groups() const {
-  const std::int64_t keys = config_.heads * config_.key_size, values = config_.heads * config_.value_size;
-  return {keys, keys, values};
+  return {config_.heads * config_.key_size, config_.key_heads * config_.key_size,
+          config_.key_heads * config_.value_size};
 }
 
 std::unique_ptr<BranchCache> AttentionMixer::make_cache(Context& ctx, Scratch& memory, std::int64_t batch,

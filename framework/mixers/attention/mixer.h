@@ -22,6 +22,7 @@ namespace longstride {
 
 struct AttentionMixerConfig {
   std::int64_t width = 0, heads = 0, key_size = 0, value_size = 0;
+  std::int64_t key_heads = 0;   // heads of keys and values, which divide the heads: each serves as many of theirs
   double weight_deviation = 0;  // deviation of W_qkv's initial values
   double output_deviation = 0;  // deviation of W_p's initial values
   double label_deviation = 0;   // deviation of the labels' initial values
@@ -72,6 +73,7 @@ class AttentionMixer final : public Mixer {
 
   // In facts.cpp.
   std::int64_t heads() const override { return config_.heads; }
+  bool shares_keys() const { return config_.key_heads < config_.heads; }
   std::string kind(std::int64_t head) const override;
   KeyRows key_rows() const override {
     return {.segment = config_.segment,
@@ -177,14 +179,16 @@ class AttentionMixer final : public Mixer {
 
   // Slices of qkv. If `transformed`, the result of transform(), is given, q and k are slices of it.
   QkvHeads heads_of(const Tensor& qkv, std::int64_t heads, const Tensor& transformed = {}) const;
-  // The transformed queries and keys of positions `first` and later, (batch, seq, heads (2 key size)), on the tape or
+  // The transformed queries and keys of positions `first` and later, (batch, seq, all heads of both), on the tape or
   // in scratch; absent without a transformation.
   Tensor transform(Context& ctx, const Tensor& qkv, std::int64_t heads, std::int64_t first, Scratch& scratch,
                    Tape* tape = nullptr) const;
   // Converts the gradients in dqkv, in place, from those of the transformed queries and keys to those of qkv.
   void transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const;
-  Tensor queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const;  // (batch, seq, 2 heads, key size)
-  std::vector<std::int64_t> column_groups() const;                          // the widths of q, k and v in qkv
+  Tensor queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const;  // (batch, seq, heads of both, key size)
+  // The key heads of so many heads.
+  std::int64_t keys_of(std::int64_t heads) const { return heads / (config_.heads / config_.key_heads); }
+  std::vector<std::int64_t> column_groups() const;  // the widths of q, k and v in qkv
   // Adds the gradient of the bias in qkv, for sequences of this many positions: over dqkv only where it has to.
   void add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const;
   // The logits of this rank's heads, or their gradient; without a sink nothing.

@@ -56,7 +56,7 @@ std::shared_ptr<const kernels::DecodePlan> AttentionPlans::decode_plan(std::int6
   std::lock_guard lock(mutex_);
   const std::shared_ptr<const kernels::AttentionPlan> whole = cache_.get(layer, positions);
   auto& made = decode_plans_[whole.get()];
-  if (made == nullptr) made = kernels::make_decode_plan(*whole);
+  if (made == nullptr) made = kernels::make_decode_plan(*whole, key_heads_);
   return made;
 }
 

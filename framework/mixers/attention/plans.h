@@ -18,8 +18,8 @@ namespace longstride {
 // divides a sequence has an equal run of the heads. Thread-safe.
 class AttentionPlans {
  public:
-  AttentionPlans(kernels::PatternConfig pattern, std::int64_t heads)
-      : pattern_(pattern), heads_(heads), cache_(std::move(pattern), heads) {}
+  AttentionPlans(kernels::PatternConfig pattern, std::int64_t heads, std::int64_t key_heads)
+      : pattern_(pattern), heads_(heads), key_heads_(key_heads), cache_(std::move(pattern), heads) {}
   const kernels::PatternConfig& pattern() const { return pattern_; }
   std::shared_ptr<const kernels::AttentionPlan> plan(std::int64_t layer, std::int64_t positions, int rank = 0,
                                                      int ranks = 1) const;
@@ -35,7 +35,7 @@ class AttentionPlans {
 
  private:
   kernels::PatternConfig pattern_;
-  std::int64_t heads_;
+  std::int64_t heads_, key_heads_;
   mutable std::mutex mutex_;
   mutable kernels::PlanCache cache_;
   mutable std::map<std::tuple<const kernels::AttentionPlan*, int, int>, std::shared_ptr<const kernels::AttentionPlan>>

@@ -174,6 +174,17 @@ void check_drawn(const MixerChecks& checks, const kernels::PatternConfig& c) {
                         key, c.random, blocks, c.block, most, checks.of("block"));
 }
 
+void check_key_heads(const MixerChecks& checks, std::int64_t key_heads) {
+  if (key_heads == 0) return;
+  const std::string key = checks.of("key_heads");
+  if (checks.form.heads % key_heads != 0)
+    checks.check.refuse(key, "{} is {}, but must divide the number of heads, {}; 0 gives each its own", key, key_heads,
+                        checks.form.heads);
+  else if (checks.check.none_in({"parallel.sequence_ranks"}) && key_heads % checks.sequence_ranks != 0)
+    checks.check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide {}, {}",
+                        checks.sequence_ranks, key, key_heads);
+}
+
 // The power of two nearest to the square root, as section 4.2 of the paper recommends, or a larger one if a summary
 // needs it; 0 if it would exceed the context.
 std::int64_t usual_stride(const kernels::PatternConfig& c, std::int64_t context) {
@@ -244,15 +255,16 @@ void AttentionConfig::visit(SettingsVisitor& v) {
   using kernels::Direction;
   v.choice("direction", c.direction, Need::optional,
            Choices<Direction>{{"past", Direction::past}, {"both", Direction::both}});
-  v.choice("sink", sink, Need::optional, Choices<bool>{{"none", false}, {"learned", true}});
-  v.field("labels", labels, Need::optional, farthest_label);
+  v.choice("sink", of_heads.sink, Need::optional, Choices<bool>{{"none", false}, {"learned", true}});
+  v.field("key_heads", of_heads.key_heads, Need::optional, ranges::not_negative);
+  v.field("labels", of_heads.labels, Need::optional, farthest_label);
 }
 
 // Sentences of the pattern begin with "attention." and a key.
 void AttentionConfig::check(const MixerChecks& checks) const {
   if (!checks.check.none_in({checks.key.c_str(), "model.heads", "model.layers"})) return;
-  check_labels(checks, labels);
-  if (!check_global(checks, pattern, labels)) return;
+  check_labels(checks, of_heads.labels);
+  if (!check_global(checks, pattern, of_heads.labels)) return;
   std::string problem =
       kernels::problem_of(with_global(pattern, checks.form.block.global), checks.form.heads, checks.form.block.layers);
   if (!problem.empty()) {
@@ -270,6 +282,7 @@ void AttentionConfig::check(const MixerChecks& checks) const {
                             : fmt::format("{} is past, but this model reads every position in both directions; remove "
                                           "it",
                                           checks.of("direction")));
+  check_key_heads(checks, of_heads.key_heads);
   if (checks.form.heads < checks.form.block.heads && checks.check.none_in({"parallel.sequence_ranks"}) &&
       checks.form.heads % checks.sequence_ranks != 0)
     checks.check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide {}, {}",
@@ -308,7 +321,7 @@ void AttentionConfig::check_training(const MixerChecks& checks) const {
 
 std::unique_ptr<MixerFamily> AttentionConfig::make(const MixerForm& form, ParameterSet& /*parameters*/,
                                                    StateSet& /*states*/) const {
-  return std::make_unique<AttentionFamily>(form, with_global(pattern, form.block.global), sink, labels);
+  return std::make_unique<AttentionFamily>(form, with_global(pattern, form.block.global), of_heads);
 }
 
 }  // namespace longstride

@@ -28,10 +28,10 @@ const AttentionCache& attention_cache(const Stack::Caches& caches, std::int64_t 
   return static_cast<const AttentionCache&>(*caches.mixer(layer));
 }
 
-// The one mixer that the kernels know, without a sink; null: another.
+// The one mixer that the kernels know, without a sink or shared keys; null: another.
 const AttentionMixer* as_attention(const Mixer& mixer) {
   const auto* attention = dynamic_cast<const AttentionMixer*>(&mixer);
-  return attention != nullptr && !attention->has_sink() ? attention : nullptr;
+  return attention != nullptr && !attention->has_sink() && !attention->shares_keys() ? attention : nullptr;
 }
 
 generation::ModelShape shape_of(const DecoderConfig& config, const DecoderState& state, std::int64_t batch,

@@ -87,8 +87,7 @@ void DecoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) c
   check_all_mixers(check, sequence_ranks, [&] {
     const MixerForm form = form_of_all();
     if (attention_given)
-      AttentionConfig(attention, attention_sink, attention_labels)
-          .check({check, "model.attention", "", form, sequence_ranks});
+      AttentionConfig(attention, attention_heads).check({check, "model.attention", "", form, sequence_ranks});
     if (distance.given)
       DistanceSettings(distance, memory).check({check, "model.distance", "model.memory", form, sequence_ranks});
   });

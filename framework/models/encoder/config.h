@@ -10,8 +10,8 @@ namespace longstride {
 
 struct EncoderConfig : StackConfig {
   bool embedding_norm = false;  // a norm behind the embeddings, as BERT has
-  double contrast = 0;          // coefficient of the loss by which rows of hidden groups find them; 0: there is none
   bool types = false;           // embeddings of types of tokens (Batch::types), as BERT has of its two segments
+  double contrast = 0;          // coefficient of the loss by which rows of hidden groups find them; 0: there is none
 
   EncoderConfig() {
     vocabulary = ids::all;
@@ -27,7 +27,10 @@ struct EncoderConfig : StackConfig {
   void check(SettingsChecker& check, std::int64_t sequence_ranks) const override;
   std::vector<std::string> toy_overrides() const override;
   std::shared_ptr<ModelConfig> with_documents(const DocumentForm& changed) const override;
-  std::string reader_of_groups() const override { return global.of_groups ? "model.global.of" : ""; }
+  std::string reader_of_groups() const override {
+    if (global.of_groups) return "model.global.of";
+    return types && (!documents.separate || documents.padded) ? "model.types" : "";
+  }
 
  private:
   bool check_global(SettingsChecker& check) const;  // false: it has reported a mistake

@@ -108,8 +108,7 @@ void EncoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) c
   if (!check_global(check)) return;
   check_all_mixers(check, sequence_ranks, [&] {
     if (attention_given)
-      AttentionConfig(attention, attention_sink, attention_labels)
-          .check({check, "model.attention", "", form_of_all(), sequence_ranks});
+      AttentionConfig(attention, attention_heads).check({check, "model.attention", "", form_of_all(), sequence_ranks});
   });
 }
 

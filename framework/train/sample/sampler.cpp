@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <string>
 
 #include "framework/core/errors.h"
 #include "framework/ops/run.h"
@@ -25,7 +25,7 @@ std::int64_t prompted(const SampleConfig& config) {
   return config.prompts.empty() ? 0 : static_cast<std::int64_t>(config.prompts.front().size());
 }
 
-// Sequences [first, first + batch) of those to draw, and their memory.
+// Sequences [first, first + batch) of those to draw, in one window, and their memory.
 class DrawnSequences {
  public:
   DrawnSequences(const Model& model, Context& ctx, const SampleConfig& config, std::int64_t first, std::int64_t batch)
@@ -57,17 +57,24 @@ class DrawnSequences {
     return {state_->bytes(), static_cast<std::int64_t>(ctx_.arena->high_water())};
   }
 
-  // False if `progress` has ended it.
-  bool run(Samples& out, const PositionsDone& progress) {
+  // False if `progress` has ended it: then the sequences have the positions that it was told of. `shown`: the first
+  // positions, which have been shown before.
+  bool run(Samples& out, const PositionsDone& progress, std::int64_t shown = 0) {
+    std::int64_t done = 0;
+    const auto told = [&](std::int64_t positions) {
+      done = positions;
+      if (config_.shown) show(shown, done);
+      return progress(positions);
+    };
     begin();
     bool all = false;
     if (queue_.immediate())
-      all = one_by_one(progress);
+      all = one_by_one(told);
     else if (config_.one_kernel && generator_ != nullptr && generator_->generates(*state_))
-      all = in_one_kernel(progress);
+      all = in_one_kernel(told);
     else
-      all = by_graph(progress);
-    if (all) fetch(out);
+      all = by_graph(told);
+    fetch(out, all ? config_.length : done);
     return all;
   }
 
@@ -75,7 +82,9 @@ class DrawnSequences {
   void begin() {
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(batch_ * config_.length), 0);
     for (std::int64_t s = 0; s < batch_ && !config_.prompts.empty(); ++s) {
-      const std::size_t index = config_.prompts.size() == 1 ? 0 : static_cast<std::size_t>(drawing_.first_sequence + s);
+      const bool own = config_.prompts.size() == static_cast<std::size_t>(batch_);  // the batch's, not all sequences'
+      const std::size_t index =
+          config_.prompts.size() == 1 ? 0 : static_cast<std::size_t>((own ? 0 : drawing_.first_sequence) + s);
       std::copy(config_.prompts[index].begin(), config_.prompts[index].end(), bytes.begin() + s * config_.length);
     }
     queue_.copy_to_device(drawing_.bytes.data(), bytes.data(), bytes.size());
@@ -178,14 +187,23 @@ class DrawnSequences {
     return all && progress(config_.length);
   }
 
-  void fetch(Samples& out) {
+  void show(std::int64_t& shown, std::int64_t done) {
+    if (done <= shown) return;
+    std::string text(static_cast<std::size_t>(done - shown), '\0');
+    queue_.copy_to_host(text.data(), drawing_.bytes.as<std::uint8_t>() + shown, text.size());
+    queue_.synchronize();
+    shown = done;
+    config_.shown(text);
+  }
+
+  void fetch(Samples& out, std::int64_t positions) {
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(drawing_.bytes.count()));
     std::vector<float> logs(bytes.size());
     queue_.copy_to_host(bytes.data(), drawing_.bytes.data(), drawing_.bytes.bytes());
     queue_.copy_to_host(logs.data(), drawing_.log_probabilities.data(), drawing_.log_probabilities.bytes());
     queue_.synchronize();
     for (std::int64_t s = 0; s < batch_; ++s) {
-      const std::int64_t begin = s * config_.length, end = begin + config_.length;
+      const std::int64_t begin = s * config_.length, end = begin + positions;
       out.bytes.emplace_back(bytes.begin() + begin, bytes.begin() + end);
       out.log_probabilities.emplace_back(logs.begin() + begin, logs.begin() + end);
     }
@@ -203,27 +221,85 @@ class DrawnSequences {
   Tensor logits_, position_;
 };
 
+bool slides(const Model& model, const SampleConfig& config) { return config.length > longest_window(model); }
+
+std::uint64_t seed_of_window(std::uint64_t seed, std::uint64_t window) {  // the first one's is the samples' own
+  constexpr std::uint64_t apart = 0x9E3779B97F4A7C15;                     // odd, so no two windows share a seed
+  return seed + window * apart;
+}
+
+std::vector<std::uint8_t> prompt_of(const SampleConfig& config, std::int64_t sequence) {
+  if (config.prompts.empty()) return {};
+  return config.prompts[config.prompts.size() == 1 ? 0 : static_cast<std::size_t>(sequence)];
+}
+
+// Sequences [first, first + batch) through windows that overlap by half. Draws nothing twice: what a window has in
+// common with the one before is its prompt.
+bool draw_sliding(const Model& model, Context& ctx, const SampleConfig& config, std::int64_t first, std::int64_t batch,
+                  Samples& out, const PositionsDone& progress) {
+  const std::int64_t context = longest_window(model), begun = std::ssize(out.bytes);
+  for (std::int64_t s = 0; s < batch; ++s) {
+    out.bytes.push_back(prompt_of(config, first + s));
+    out.log_probabilities.emplace_back();
+  }
+  std::int64_t known = prompted(config), start = 0, read = 0;  // read: positions of the windows so far
+  for (std::uint64_t window = 0; read < config.length; ++window) {
+    if (window > 0) start = std::min(read - context / 2, config.length - context);
+    SampleConfig part = config;
+    part.count = batch;
+    part.length = context;
+    part.sampling.seed = seed_of_window(config.sampling.seed, window);
+    part.prompts.clear();
+    for (std::int64_t s = 0; s < batch; ++s) {
+      const auto from = out.bytes[static_cast<std::size_t>(begun + s)].begin() + start;
+      part.prompts.emplace_back(from, from + std::min(known - start, part.length));
+    }
+    Samples drawn;
+    const bool all = DrawnSequences(model, ctx, part, first, batch)
+                         .run(
+                             drawn, [&](std::int64_t positions) { return progress(std::max(read, start + positions)); },
+                             read - start);
+    for (std::int64_t s = 0; s < batch; ++s) {
+      const auto row = static_cast<std::size_t>(begun + s), here = static_cast<std::size_t>(s);
+      const std::vector<std::uint8_t>& bytes = drawn.bytes[here];
+      const std::vector<float>& logs = drawn.log_probabilities[here];
+      const std::int64_t old = std::min(read - start, std::ssize(bytes));
+      out.bytes[row].resize(static_cast<std::size_t>(std::max(known, start + std::ssize(bytes))));
+      std::copy(bytes.begin(), bytes.end(), out.bytes[row].begin() + start);
+      out.log_probabilities[row].insert(out.log_probabilities[row].end(), logs.begin() + old, logs.end());
+      if (!all) out.bytes[row].resize(out.log_probabilities[row].size());
+    }
+    if (!all) return false;
+    read = start + context;
+    known = std::max(known, read);
+  }
+  return true;
+}
+
 }  // namespace
 
-std::int64_t longest_sample(const Model& model) {
-  return model.states().empty() ? model.context() : std::numeric_limits<std::int32_t>::max();
-}
+std::int64_t longest_window(const Model& model) { return model.states().empty() ? model.context() : longest_sample; }
 
 SampleMemory sample_memory(const Model& model, const Context& ctx, const SampleConfig& config) {
   Arena counting;
   Context planned = ctx;
   planned.arena = &counting;
+  SampleConfig window = config;
+  if (slides(model, config)) {
+    window.length = longest_window(model);
+    window.prompts = {std::vector<std::uint8_t>(static_cast<std::size_t>(window.length))};
+  }
   const std::int64_t batch = batch_of(ctx, config);
-  SampleMemory memory = DrawnSequences(model, planned, config, 0, batch).plan();
+  SampleMemory memory = DrawnSequences(model, planned, window, 0, batch).plan();
   // A smaller last batch may use other kernels, which may take more memory.
   if (config.count % batch > 0)
-    memory.total = DrawnSequences(model, planned, config, 0, config.count % batch).plan().total;
+    memory.total = DrawnSequences(model, planned, window, 0, config.count % batch).plan().total;
   return memory;
 }
 
 Samples sample(const Model& model, Context& ctx, const SampleConfig& config,
                const std::function<void(std::int64_t, std::int64_t)>& progress, const std::function<bool()>& stop) {
-  LONGSTRIDE_CHECK(config.length > 0 && config.length <= longest_sample(model) && prompted(config) <= config.length,
+  LONGSTRIDE_CHECK(config.length > 0 && config.length <= longest_sample && prompted(config) <= config.length,
                    "{} bytes after a prompt of {} for a context of {}", config.length, prompted(config),
                    model.context());
   LONGSTRIDE_CHECK(config.prompts.size() <= 1 || static_cast<std::int64_t>(config.prompts.size()) == config.count,
@@ -231,14 +307,17 @@ Samples sample(const Model& model, Context& ctx, const SampleConfig& config,
   for (const auto& p : config.prompts)
     LONGSTRIDE_CHECK(static_cast<std::int64_t>(p.size()) == prompted(config), "prompts of {} and {} bytes", p.size(),
                      prompted(config));
+  LONGSTRIDE_CHECK(!config.shown || config.count == 1, "{} sequences to show", config.count);
   Samples out;
   const std::int64_t batch = batch_of(ctx, config);
   for (std::int64_t first = 0; first < config.count && !out.abandoned; first += batch) {
     const std::int64_t now = std::min(batch, config.count - first);
-    out.abandoned = !DrawnSequences(model, ctx, config, first, now).run(out, [&](std::int64_t positions) {
+    const auto told = [&](std::int64_t positions) {
       if (progress) progress(first * config.length + now * positions, config.count * config.length);
       return !stop || !stop();
-    });
+    };
+    out.abandoned = slides(model, config) ? !draw_sliding(model, ctx, config, first, now, out, told)
+                                          : !DrawnSequences(model, ctx, config, first, now).run(out, told);
   }
   return out;
 }

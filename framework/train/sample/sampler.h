@@ -5,30 +5,36 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "framework/models/model.h"
 
 namespace longstride {
 
-// The most bytes of a sample: the model's context. A model with states reads streams of any length.
-std::int64_t longest_sample(const Model& model);
+// The most bytes that a model reads in one window: its context. A model with states reads streams of any length.
+std::int64_t longest_window(const Model& model);
+// The most bytes of a sample. Where a window is full, the next one begins with its second half as the prompt, so every
+// byte depends on at least half a context before it.
+inline constexpr std::int64_t longest_sample = 0x7fffffff;
 
 struct SampleConfig {
   std::int64_t count = 1;      // sequences
-  std::int64_t length = 0;     // bytes of each, prompt included; at most longest_sample()
+  std::int64_t length = 0;     // bytes of each, prompt included; at most longest_sample
   std::int64_t batch = 0;      // sequences at once; 0: all, and on a GPU at most 16
   kernels::Sampling sampling;  // how a byte is drawn
   // The bytes that sequences begin with: nothing, one prompt for all, or one prompt for each, all of the same length.
   // Prompts of `length` bytes draw nothing and only yield the prompts' probabilities.
   std::vector<std::vector<std::uint8_t>> prompts;
   bool one_kernel = true;  // on a GPU, if the model supports it
+  // Called, if there is one sequence, with its next bytes once they are known, the prompt's included.
+  std::function<void(std::string_view)> shown;
 };
 
 struct Samples {
   std::vector<std::vector<std::uint8_t>> bytes;
   std::vector<std::vector<float>> log_probabilities;  // nats, of every byte, at temperature 1
-  bool abandoned = false;                             // because `stop` said so: not all are drawn
+  bool abandoned = false;  // because `stop` said so: the last ones are shorter, and others are absent
 };
 
 // Bytes that sample() needs: the cache of keys and values, and everything that it takes from the arena.

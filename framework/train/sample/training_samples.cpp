@@ -31,7 +31,7 @@ void check_training_samples(const TrainConfig& config, const Model& model, const
         "train.sample_every is {}, but with parallel.sequence_ranks {} no rank holds a whole sequence to draw; set "
         "train.sample_every: 0 and use `longstride sample`",
         config.sample_every, batching.sequence_ranks);
-  if (config.sample_length > longest_sample(model))
+  if (config.sample_length > longest_window(model))
     throw user_error("train.sample_length is {}, but the model's context is {}; set train.sample_length: 0 for all",
                      config.sample_length, model.context());
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/cpu/tile_pairs.h"
+#include "kernels/attention/grouped_gradients.h"
 #include "kernels/attention/term/labels_cpu.h"
 
 namespace longstride::kernels::cpu {
@@ -167,8 +168,13 @@ std::size_t attention_scratch_bytes(const AttentionBackwardArgs& args) {
   return bytes;
 }
 
-void attention_backward(const AttentionBackwardArgs& args, const Launch&) {
-  with_term(args, [&]<class T, class Term>(T, std::type_identity<Term>) { backward<T, Term>(args); });
+void attention_backward(const AttentionBackwardArgs& args, const Launch& launch) {
+  GroupedGradients::run(
+      args, launch,
+      [](const AttentionBackwardArgs& by_head, const Launch&) {
+        with_term(by_head, [&]<class T, class Term>(T, std::type_identity<Term>) { backward<T, Term>(by_head); });
+      },
+      repeat_heads_backward);
 }
 
 }  // namespace longstride::kernels::cpu

@@ -42,8 +42,8 @@ struct ForwardRows {
   template <class Args>
   ForwardRows(const Args& args, const Tensor& q_view, const Tensor& k_view, std::int64_t sequence, std::int64_t head)
       : q(rows_of<const T>(q_view, sequence, head)),
-        k(rows_of<const T>(k_view, sequence, head)),
-        v(rows_of<const T>(args.v, sequence, head)),
+        k(shared_rows_of<const T>(k_view, sequence, head, q_view.size(2))),
+        v(shared_rows_of<const T>(args.v, sequence, head, q_view.size(2))),
         o(rows_of<T>(args.o, sequence, head)),
         lse(args.lse.template as<T>() + (sequence * args.lse.size(1) + head) * args.lse.size(2)) {}
 };

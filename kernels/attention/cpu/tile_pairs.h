@@ -47,8 +47,8 @@ struct BackwardRows {
   BackwardRows(const Args& args, const Tensor& q_view, const Tensor& k_view, const T* deltas, std::int64_t sequence,
                std::int64_t head)
       : q(rows_of<const T>(q_view, sequence, head)),
-        k(rows_of<const T>(k_view, sequence, head)),
-        v(rows_of<const T>(args.v, sequence, head)),
+        k(shared_rows_of<const T>(k_view, sequence, head, q_view.size(2))),
+        v(shared_rows_of<const T>(args.v, sequence, head, q_view.size(2))),
         dout(rows_of<const T>(args.dout, sequence, head)),
         dq(rows_of<T>(args.dq, sequence, head)),
         dk(rows_of<T>(args.dk, sequence, head)),

@@ -38,6 +38,12 @@ inline HeadRows<T> rows_of(const Tensor& view, std::int64_t sequence, std::int64
   return {view.as<T>() + sequence * view.stride(0) + head * view.stride(2), view.stride(1), view.size(3)};
 }
 
+// Those that query head `head` of `heads` reads, where several read one head of the view.
+template <class T>
+inline HeadRows<T> shared_rows_of(const Tensor& view, std::int64_t sequence, std::int64_t head, std::int64_t heads) {
+  return rows_of<T>(view, sequence, head / (heads / view.size(2)));
+}
+
 // The work of one head per sequence.
 struct HeadShare {
   std::int64_t classes = 0, tiles = 0;  // one unit per tile and class

@@ -15,20 +15,37 @@ CacheRing ring_of(const Pass& pass, const Part& part, std::int32_t n) {
   return {set, std::min(set.length, positions)};
 }
 
+// The first head of the same group that has the passes of `head`.
+std::int64_t first_alike(const AttentionPlan& plan, std::int64_t head, std::int64_t group) {
+  std::int64_t first = head / group * group;
+  while (plan.heads[static_cast<std::size_t>(first)].first_pass !=
+         plan.heads[static_cast<std::size_t>(head)].first_pass)
+    ++first;
+  return first;
+}
+
 }  // namespace
 
-std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan) {
+std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan, std::int64_t key_heads) {
   if (looks_ahead(plan)) throw std::invalid_argument("a cache of the past, but the pattern looks ahead");
   auto decode = std::make_shared<DecodePlan>();
   decode->n = plan.n;
+  const auto heads = static_cast<std::int64_t>(plan.heads.size());
+  decode->key_heads = key_heads > 0 ? key_heads : heads;
   const auto add_ring = [&](CacheRing ring) {
     ring.first_row = decode->rows;
     decode->rings.push_back(ring);
     decode->rows += ring.capacity;
   };
-  for (std::int64_t h = 0; h < static_cast<std::int64_t>(plan.heads.size()); ++h) {
+  for (std::int64_t h = 0; h < heads; ++h) {
+    if (const std::int64_t first = first_alike(plan, h, heads / decode->key_heads); first < h) {
+      DecodeHead same = decode->heads[static_cast<std::size_t>(first)];
+      same.shares = true;
+      decode->heads.push_back(same);
+      continue;
+    }
     DecodeHead head{static_cast<std::int32_t>(decode->rings.size()), 0, static_cast<std::int32_t>(decode->parts.size()),
-                    0};
+                    0, false};
     bool every_row = false;  // then one ring of all rows serves all parts
     for (const Pass& pass : plan.passes_of(h))
       for (const Part& part : plan.parts_of(pass)) every_row |= ring_of(pass, part, plan.n).capacity == plan.n;

@@ -26,18 +26,22 @@ struct CachedPart {
 
 struct DecodeHead {
   std::int32_t first_ring = 0, rings = 0, first_part = 0, parts = 0;
+  bool shares = false;  // the rings are those of an earlier head, which reads the same key head
 };
 
 struct DecodePlan {
-  std::int32_t n = 0;     // most positions
+  std::int32_t n = 0;  // most positions
+  std::int64_t key_heads = 0;
   std::int64_t rows = 0;  // rows of the cache, for one sequence, over all heads
   std::vector<DecodeHead> heads;
   std::vector<CacheRing> rings;
   std::vector<CachedPart> parts;
 };
 
-// For the layer of `plan`, which is not needed afterwards. Throws std::invalid_argument if it looks ahead.
-std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan);
+// For the layer of `plan`, which is not needed afterwards. key_heads: those of k and v, which divide the heads; 0: as
+// many. Heads that read one key head share its rings if they see the same keys. Throws std::invalid_argument if the
+// plan looks ahead.
+std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan, std::int64_t key_heads = 0);
 
 // The keys and values of one layer that later positions can still attend to. The initial content does not matter: start
 // by appending position 0.
@@ -52,7 +56,7 @@ struct DecodeCache {
 // Stores rows [first, first + rows) of k and v. Positions are appended in order, each once.
 struct AppendArgs {
   DecodeCache cache;
-  Tensor k, v;  // (batch, rows, heads, size), last dimension dense
+  Tensor k, v;  // (batch, rows, key heads, size), last dimension dense
   std::int64_t first = 0;
   const std::int64_t* first_at = nullptr;  // GPU: if given, the kernel reads `first` from it
 

@@ -8,9 +8,10 @@ namespace longstride::kernels {
 
 namespace {
 
-void check_cache(Device device, const DecodeCache& cache, const Tensor& rows) {
+// heads: of the rows in the plan.
+void check_cache(Device device, const DecodeCache& cache, const Tensor& rows, std::int64_t heads) {
   check_computes(device, rows, "queries or keys");
-  LONGSTRIDE_CHECK(cache.plan != nullptr && rows.rank() == 4 && rows.size(2) == std::ssize(cache.plan->heads),
+  LONGSTRIDE_CHECK(cache.plan != nullptr && rows.rank() == 4 && rows.size(2) == heads,
                    "decoding {} without a plan for these heads", rows.shape().text());
   for (const Tensor* t : {&cache.keys, &cache.values})
     LONGSTRIDE_CHECK(t->rank() == 3 && t->size(0) == rows.size(0) && t->size(1) == cache.plan->rows &&
@@ -22,7 +23,7 @@ void check_cache(Device device, const DecodeCache& cache, const Tensor& rows) {
 }  // namespace
 
 void AppendArgs::check(Device device) const {
-  check_cache(device, cache, k);
+  check_cache(device, cache, k, cache.plan != nullptr ? cache.plan->key_heads : 0);
   check_rows(k, {k.size(0), k.size(1), k.size(2), cache.keys.size(2)}, k.dtype(), "k");
   check_rows(v, {k.size(0), k.size(1), k.size(2), cache.values.size(2)}, k.dtype(), "v");
   LONGSTRIDE_CHECK(first >= 0 && first + k.size(1) <= cache.plan->n, "positions {} to {} in a cache of {}", first,
@@ -30,7 +31,7 @@ void AppendArgs::check(Device device) const {
 }
 
 void DecodeArgs::check(Device device) const {
-  check_cache(device, cache, q);
+  check_cache(device, cache, q, cache.plan != nullptr ? std::ssize(cache.plan->heads) : 0);
   check_rows(q, {q.size(0), 1, q.size(2), cache.keys.size(2)}, q.dtype(), "q");
   check_rows(o, {q.size(0), 1, q.size(2), cache.values.size(2)}, q.dtype(), "o");
   LONGSTRIDE_CHECK(position >= 0 && position < cache.plan->n, "position {} in a cache of {}", position, cache.plan->n);
@@ -110,12 +111,14 @@ class Query {
 template <class T>
 void append_rows(const AppendArgs& args) {
   const DecodePlan& plan = *args.cache.plan;
-  const std::int64_t batch = args.k.size(0), rows = args.k.size(1), heads = args.k.size(2);
+  const std::int64_t batch = args.k.size(0), rows = args.k.size(1), heads = std::ssize(plan.heads);
 #pragma omp parallel for
   for (std::int64_t unit = 0; unit < batch * heads; ++unit) {
     const std::int64_t sequence = unit / heads, h = unit % heads;
     const DecodeHead& head = plan.heads[static_cast<std::size_t>(h)];
-    const HeadRows<const T> k = rows_of<const T>(args.k, sequence, h), v = rows_of<const T>(args.v, sequence, h);
+    if (head.shares) continue;
+    const HeadRows<const T> k = shared_rows_of<const T>(args.k, sequence, h, heads),
+                            v = shared_rows_of<const T>(args.v, sequence, h, heads);
     const HeadRows<T> keys = cache_of<T>(args.cache.keys, sequence), values = cache_of<T>(args.cache.values, sequence);
     for (std::int32_t r = 0; r < head.rings; ++r) {
       const CacheRing& ring = plan.rings[static_cast<std::size_t>(head.first_ring + r)];

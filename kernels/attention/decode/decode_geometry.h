@@ -13,6 +13,7 @@ struct HeadGeometry {
   CacheRing rings[most_parts];
   CachedPart parts[most_parts];  // `ring` counts from this head's first
   std::int32_t ring_count = 0, part_count = 0;
+  bool shares = false;  // another head appends to the rings
 };
 
 inline HeadGeometry geometry_of(const DecodePlan& plan, std::size_t head) {
@@ -22,6 +23,7 @@ inline HeadGeometry geometry_of(const DecodePlan& plan, std::size_t head) {
   HeadGeometry g;
   g.ring_count = h.rings;
   g.part_count = h.parts;
+  g.shares = h.shares;
   for (std::int32_t r = 0; r < h.rings; ++r) g.rings[r] = plan.rings[static_cast<std::size_t>(h.first_ring + r)];
   for (std::int32_t p = 0; p < h.parts; ++p) {
     g.parts[p] = plan.parts[static_cast<std::size_t>(h.first_part + p)];

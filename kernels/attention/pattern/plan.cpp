@@ -136,6 +136,24 @@ class HeadPasses {
   std::optional<Part> window_;  // with which a rest is merged
 };
 
+// What is left of a head's passes for the query at the last of n positions, which becomes row 0: limits are constants.
+std::vector<PassOrder> of_last_query(const std::vector<PassOrder>& passes, std::int32_t n) {
+  const std::int32_t last = n - 1;
+  std::vector<PassOrder> left;
+  for (const PassOrder& pass : passes) {
+    const std::int32_t residue = last % pass.classes;
+    if (!rows_within(pass.queries, residue, n).holds(last)) continue;
+    PassOrder one{{0, 1, 1, 1}, 1, pass.parts};
+    for (Part& part : one.parts) {
+      if (pass.classes > 1) part.keys = rows_within(part.keys, residue, n);
+      part.low = {-part.low.of(last), 0};
+      part.high = {-part.high.of(last), 0};
+    }
+    left.push_back(std::move(one));
+  }
+  return left;
+}
+
 }  // namespace
 
 std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
@@ -148,18 +166,21 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
   const std::string problem = problem_of(pattern, heads, layer + 1);
   if (!problem.empty()) throw std::invalid_argument(problem);
   auto plan = std::make_shared<AttentionPlan>();
-  if (queries != n && pattern.direction == Direction::past)
+  const bool is_last = queries == 1 && n > 1 && pattern.direction == Direction::past;
+  if (queries != n && pattern.direction == Direction::past && !is_last)
     throw std::invalid_argument("attention of " + std::to_string(queries) + " queries to " + std::to_string(n) +
-                                " keys, but a pattern of the past takes as many queries as keys; use direction both");
+                                " keys, but a pattern of the past takes as many queries as keys, or 1, the last; use "
+                                "direction both");
   if (queries != n && has_lists(pattern, layer, heads))
     throw std::invalid_argument("attention of " + std::to_string(queries) + " queries to " + std::to_string(n) +
                                 " keys, but random_blocks takes as many queries as keys");
   plan->n = static_cast<std::int32_t>(n);
-  plan->queries = static_cast<std::int32_t>(queries);
+  plan->queries = static_cast<std::int32_t>(is_last ? n : queries);
   plan->tile = tile;
   std::vector<std::vector<PassOrder>> seen;
   for (std::int64_t head = 0; head < heads; ++head) {
     std::vector<PassOrder> orders = HeadPasses(pattern, layer, heads, head, *plan).passes;
+    if (is_last) orders = of_last_query(orders, plan->n);
     const auto twin = std::find(seen.begin(), seen.end(), orders);
     if (twin != seen.end()) {
       plan->heads.push_back(plan->heads[static_cast<std::size_t>(twin - seen.begin())]);
@@ -173,6 +194,7 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
     }
     seen.push_back(std::move(orders));
   }
+  plan->queries = static_cast<std::int32_t>(queries);
   return plan;
 }
 

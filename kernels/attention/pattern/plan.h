@@ -150,8 +150,8 @@ inline constexpr std::int64_t longest_plan = std::int64_t{1} << 24;
 
 // The plan of one layer for sequences of n positions, 1 <= n <= longest_plan, with `queries` rows of queries (0: n).
 // Throws std::invalid_argument for another length, a pattern that problem_of rejects, or other queries than keys under
-// a pattern of the past, where a query's own position among the keys would be unknown. Takes a few microseconds for any
-// n.
+// a pattern of the past, where a query's own position among the keys would be unknown: except 1, which is the last
+// position (a step of decoding next to all its keys). Takes a few microseconds for any n.
 std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
                                                std::int64_t n, TileShape tile = {}, std::int64_t queries = 0);
 

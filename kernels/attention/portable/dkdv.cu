@@ -116,8 +116,8 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
     scalars[stage].low[x] = in.begin;
     scalars[stage].high[x] = in.end;
   };
-  load_tile<tile.keys>(k, HeadRows<const T>(call.k, term.unit), call.key_size, keys, begin, call.aligned);
-  load_tile<tile.keys>(v, HeadRows<const T>(call.v, term.unit), call.value_size, keys, begin, call.aligned);
+  load_tile<tile.keys>(k, HeadRows<const T>(call.k, term.unit.of_keys()), call.key_size, keys, begin, call.aligned);
+  load_tile<tile.keys>(v, HeadRows<const T>(call.v, term.unit.of_keys()), call.value_size, keys, begin, call.aligned);
   if (tiles.more()) {
     own.load_piece(tiles.tile() * tile.queries, begin, 0);
     load_queries(0);

@@ -83,7 +83,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
   const auto k_of = [&](int stage) { return Tile<T, Key>{stages + stage * tile.keys * (Key + Value)}; };
   const auto v_of = [&](int stage) { return Tile<T, Value>{k_of(stage).data + tile.keys * Key}; };
   const Own<Term, T, Key, Value> own(term, stages + 2 * tile.keys * (Key + Value));
-  const HeadRows<const T> k_rows(call.k, term.unit), v_rows(call.v, term.unit);
+  const HeadRows<const T> k_rows(call.k, term.unit.of_keys()), v_rows(call.v, term.unit.of_keys());
   const auto load_keys = [&](const Step& step, int stage) {
     const EntryPositions keys(term.seen(step.part).keys);
     load_tile<tile.keys>(k_of(stage), k_rows, call.key_size, keys, step.begin, call.aligned);

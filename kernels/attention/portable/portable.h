@@ -28,10 +28,10 @@ struct PortablePass : PassArgs<most_parts_of_pass> {
   bool adds = false;  // to the results of earlier launches
 };
 struct PassGroup {
-  static constexpr int most_passes = 16, most_heads = 64;
+  static constexpr int most_passes = 16, most_heads = 48;  // parameters of a kernel have 4 KiB
   std::int32_t heads = 0, passes = 0;
-  std::int16_t head[most_heads] = {};
-  std::uint8_t pass_of[most_heads] = {};  // index of the pass that head[i] has
+  std::int16_t head[most_heads] = {}, key_head[most_heads] = {};  // key_head: that head[i] reads
+  std::uint8_t pass_of[most_heads] = {};                          // index of the pass that head[i] has
   PortablePass pass[most_passes];
 };
 
@@ -81,6 +81,7 @@ template <class T>
 void add_table_gradient(const LabelsCall&, float* partials, float* dtable, const Launch&);
 
 void attention(const AttentionArgs&, const Launch&);
+void one_query(const AttentionArgs&, const OneQueryPlan&, const Launch&);
 // delta as in sm90/attention_sm90.h; rows of dk and dv that are not keys of any part are already zero. by_label: the
 // choice's scratch of sums.
 void attention_backward(const AttentionBackwardArgs&, const float* delta, float* by_label, const Launch&);

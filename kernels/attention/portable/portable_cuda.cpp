@@ -57,9 +57,9 @@ PortablePass pass_of(const AttentionPlan& plan, const HeadLaunch& numbered) {
 }
 
 // Calls launch() for every pass (or part) number that some head has, with call.group set to the heads that have it, as
-// many at a time as fit. Heads with the same geometry name the same passes.
+// many at a time as fit. Heads with the same geometry name the same passes, and share `key_heads`.
 template <class Choose, class F>
-void each_group(const AttentionPlan& plan, PlanCall& call, Choose&& choose, F&& launch) {
+void each_group(const AttentionPlan& plan, std::int64_t key_heads, PlanCall& call, Choose&& choose, F&& launch) {
   const auto heads = static_cast<std::int64_t>(plan.heads.size());
   for (std::int32_t number = 0, found = 1; found > 0; ++number) {
     found = 0;
@@ -84,6 +84,7 @@ void each_group(const AttentionPlan& plan, PlanCall& call, Choose&& choose, F&& 
         group.pass[group.passes++] = pass_of(plan, numbered);
       }
       group.head[group.heads] = static_cast<std::int16_t>(head);
+      group.key_head[group.heads] = static_cast<std::int16_t>(head / (heads / key_heads));
       group.pass_of[group.heads++] = static_cast<std::uint8_t>(pass);
     }
     finish();
@@ -152,7 +153,7 @@ void attention(const AttentionArgs& args, const Launch& launch) {
   without.sink = args.sink.as<const float>();
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     with_labels<decltype(zero)>(args, without, args.scratch.as<float>(), launch, [&](auto call) {
-      each_group(*args.plan, call, numbered_pass, [&] { forward<decltype(zero)>(call, launch); });
+      each_group(*args.plan, args.k.size(2), call, numbered_pass, [&] { forward<decltype(zero)>(call, launch); });
     });
   });
 }
@@ -171,9 +172,9 @@ void attention_backward(const AttentionBackwardArgs& args, const float* delta, f
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     with_labels<T>(args, without, by_label, launch, [&](auto call) {
-      each_group(*args.plan, call, numbered_pass, [&] { launch_dq<T>(args, call, launch); });
+      each_group(*args.plan, args.k.size(2), call, numbered_pass, [&] { launch_dq<T>(args, call, launch); });
       call.lists = ListsView::of_keys(args.lists);
-      each_group(*args.plan, call, part, [&] { dkdv<T>(call, launch); });
+      each_group(*args.plan, args.k.size(2), call, part, [&] { dkdv<T>(call, launch); });
     });
   });
 }

@@ -150,8 +150,8 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
     const auto seen = term.seen(now.part);
     const EntryPositions keys(seen.keys);
     __syncthreads();
-    load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, now.begin);
-    load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, now.begin);
+    load_rows(k, HeadRows<const float>(call.k, unit.of_keys()), call.key_size, keys, now.begin);
+    load_rows(v, HeadRows<const float>(call.v, unit.of_keys()), call.value_size, keys, now.begin);
     __syncthreads();
     const Interval own = own_interval(seen, queries.set, begin);
     float s[warp_rows];
@@ -226,8 +226,8 @@ __global__ __launch_bounds__(block_threads,
     const auto seen = term.seen(now.part);
     const EntryPositions keys(seen.keys);
     __syncthreads();
-    load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, now.begin);
-    load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, now.begin);
+    load_rows(k, HeadRows<const float>(call.k, unit.of_keys()), call.key_size, keys, now.begin);
+    load_rows(v, HeadRows<const float>(call.v, unit.of_keys()), call.value_size, keys, now.begin);
     __syncthreads();
     const Interval own = own_interval(seen, queries.set, begin);
     float s[warp_rows], dp[warp_rows];
@@ -289,8 +289,8 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
   const FloatTile q{reinterpret_cast<float*>(memory), key_stride}, k{q.row(rows), key_stride},
       v{k.row(rows), value_stride}, dout{v.row(rows), value_stride};
   float* const p = dout.row(rows) + first_row_of() * rows;
-  load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, begin);
-  load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, begin);
+  load_rows(k, HeadRows<const float>(call.k, unit.of_keys()), call.key_size, keys, begin);
+  load_rows(v, HeadRows<const float>(call.v, unit.of_keys()), call.value_size, keys, begin);
   Accumulator dk = {}, dv = {};
   for (; tiles.more(); tiles.advance()) {
     const std::int32_t first = tiles.tile() * rows;

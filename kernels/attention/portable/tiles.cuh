@@ -15,7 +15,9 @@ inline constexpr int block_threads = 128;
 
 // The sequence and head of a block, and the number of its tile of queries or keys.
 struct WorkUnit {
-  std::int32_t batch, head, tile;
+  std::int32_t batch, head, tile, key_head;
+
+  __device__ WorkUnit of_keys() const { return {batch, key_head, tile, key_head}; }
 };
 enum class Side { queries, keys };
 

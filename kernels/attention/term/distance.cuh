@@ -50,7 +50,7 @@ struct DistanceTerm {
         head(c.of, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y)),
         number(static_cast<std::int32_t>(side == Side::queries ? gridDim.x - 1 - blockIdx.x : blockIdx.x)),
         in(residue_class(number % head.step, head.step, c.n_q, c.n_k, head.first_key)),
-        unit{head.sequence, head.head, number / head.step},
+        unit{head.sequence, head.head, number / head.step, head.head},
         queries(rows_of(in.position(in.first_query) - (c.n_k - c.n_q), in.step, in.entries - in.first_query)) {}
   static dim3 grid(const Call& call, Side side, std::int32_t rows) {
     std::int32_t most = 0;

@@ -41,7 +41,8 @@ struct NoTerm {
     const std::int32_t tile = x / pass.classes;
     residue = x % pass.classes;
     unit = {static_cast<std::int32_t>(blockIdx.z), c.group.head[blockIdx.y],
-            side == Side::queries ? tiles_in(pass.queries.length, rows) - 1 - tile : tile};
+            side == Side::queries ? tiles_in(pass.queries.length, rows) - 1 - tile : tile,
+            c.group.key_head[blockIdx.y]};
     queries = rows_within(pass.queries, residue, c.n_q);
   }
   static dim3 grid(const Call& call, Side side, std::int32_t rows) {  // large enough for the head with the most tiles

@@ -21,6 +21,7 @@ _where = {
     "lists_of": ".bounds",
     "load": ".runs",
     "read_split": ".evaluation",
+    "register_in_transformers": ".in_transformers",
     "scan": ".scan_op",
     "to_transformers": ".exchange",
 }

@@ -26,10 +26,12 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, lists=N
     """softmax(scale q k^T) v over the pairs that the pattern allows.
 
     q and k are (batch, heads, n, key size), v and the result (batch, heads, n, value size), as in
-    torch.nn.functional.scaled_dot_product_attention: one type and device, any strides. The type is float32, bfloat16
-    or float16, or on the CPU also float64; the CPU computes 16-bit types in float32. `pattern` is a Pattern, and
-    `scale` is 1 / sqrt(key size) unless given. Gradients are of the first order. With a pattern of both directions q
-    may have another number of rows than k.
+    torch.nn.functional.scaled_dot_product_attention: one type and device, any strides. k and v may have fewer heads,
+    which divide those of q: head i of q reads head i // (heads / key heads). The type is float32, bfloat16 or float16,
+    or on the CPU also float64; the CPU computes 16-bit types in float32. torch.autocast casts q, k and v. `pattern` is a
+    Pattern, and `scale` is 1 / sqrt(key size) unless given. Gradients are of the first order. With a pattern of both
+    directions q may have another number of rows than k, with one of the past a single row: the last position, as in a
+    step of generation whose keys are in a cache.
 
     Positions of different `groups` do not see each other: cumulative lengths of documents, 0, ..., n, which all rows
     share, or numbers of documents (batch, n), which never fall along a row; int32 or int64. `bounds` are two int32
@@ -44,6 +46,9 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, lists=N
     if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
         raise ValueError(f"q, k and v are {type(q).__name__}, {type(k).__name__} and {type(v).__name__}, but must be "
                          "tensors")
+    if _is_autocast():
+        q, k, v = _autocast(q.device.type, q, k, v)
+        labels = _autocast_labels(labels, q)
     if scale is None:
         scale = 0.0  # the library's default
     else:
@@ -61,6 +66,26 @@ def attention(q, k, v, pattern, scale=None, *, groups=None, bounds=None, lists=N
             raise
     _refuse_other_layouts(q=q, k=k, v=v)
     return torch.ops.longstride.attention(q, k, v, pattern.text, scale)[0]
+
+
+_is_autocast = getattr(torch._C, "_is_any_autocast_enabled", None) or (
+    lambda: torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled())
+
+
+def _autocast(device, *tensors):
+    """What autocast makes of tensors that are multiplied: of its type, unless they are float64 or no numbers."""
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(x.to(dtype) if isinstance(x, Tensor) and x.device.type == device and x.is_floating_point()
+                 and x.dtype != torch.float64 else x for x in tensors)
+
+
+def _autocast_labels(labels, q):
+    """Labels whose table is of q's type."""
+    if not isinstance(labels, Labels):
+        return labels
+    return labels._replace(table=_autocast(q.device.type, labels.table)[0])
 
 
 def _bounded_attention(q, k, v, text, scale, groups, bounds, lists, sink, labels):
@@ -240,6 +265,18 @@ def _has_tangent(x):
     return isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None
 
 
+def _of_autocast(operator, device):
+    """The operator under autocast: q, k and v, its first three tensors, and a table of labels, its fifth, are cast."""
+    key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device}"))
+
+    def kernel(*args):
+        cast = _autocast(device.lower(), *args)
+        with torch._C._ExcludeDispatchKeyGuard(key):  # autocast is off within
+            return operator(*(new if at < 3 or at == 4 else old for at, (old, new) in enumerate(zip(args, cast))))
+
+    return kernel
+
+
 def _differentiable(operator, function):
     """The operator where autograd is on: by `function` if a gradient may be asked for."""
 
@@ -319,6 +356,9 @@ def define(name, inputs, settings, run):
     for device in ("CPU", "CUDA"):
         _operators.impl(name, run.forward, device)
         _operators.impl(f"{name}_backward", run.checked_backward, device)
+    if name in ("attention", "bounded_attention"):
+        for device in ("CPU", "CUDA"):
+            _operators.impl(name, _of_autocast(forward, device), f"Autocast{device}")
     _operators.impl(name, _differentiable(forward, Differentiable), "Autograd")
     _operators.impl(f"{name}_backward", _differentiable(backward, Backward), "Autograd")
 

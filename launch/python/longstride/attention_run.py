@@ -10,11 +10,13 @@ dtypes = {torch.float32: library.F32, torch.float64: library.F64, torch.bfloat16
 
 
 def check(q_shape, k_shape, v_shape, q_dtype, k_dtype, v_dtype, q_device, k_device, v_device):
-    if not len(q_shape) == len(k_shape) == len(v_shape) == 4 or k_shape[:2] != q_shape[:2] \
+    if not len(q_shape) == len(k_shape) == len(v_shape) == 4 or k_shape[0] != q_shape[0] \
             or k_shape[3] != q_shape[3] or v_shape[:3] != k_shape[:3]:
         raise ValueError(
             f"q, k and v are {tuple(q_shape)}, {tuple(k_shape)} and {tuple(v_shape)}, but must be (batch, heads, n_q, "
-            "key size), (batch, heads, n, key size) and (batch, heads, n, value size)")
+            "key size), (batch, key heads, n, key size) and (batch, key heads, n, value size)")
+    if q_shape[1] != k_shape[1] and (k_shape[1] == 0 or q_shape[1] % k_shape[1] != 0):
+        raise ValueError(f"q has {q_shape[1]} heads and k and v have {k_shape[1]}, but theirs must divide those of q")
     if q_shape[2] == 0 and k_shape[2] > 0:
         raise ValueError(f"q has no rows, but must have one or more next to the {k_shape[2]} of k")
     if not (q_dtype == k_dtype == v_dtype and q_dtype in dtypes):
@@ -124,7 +126,7 @@ class Plan(library.Plan):
         batch, heads, queries, key_size = q_shape
         _, _, n, value_size = v_shape
         super().__init__(pattern, batch, n, heads, key_size, value_size, scale, dtypes[dtype],
-                         library.CUDA if device.type == "cuda" else library.CPU, queries, **extras)
+                         library.CUDA if device.type == "cuda" else library.CPU, queries, key_heads=v_shape[1], **extras)
         self.of_q, self.of_k = layout(q_shape, key_size), layout(v_shape, key_size)
         self.of_o, self.of_v = layout(q_shape, value_size), layout(v_shape, value_size)
         self.of_lse = lse_layout(q_shape)

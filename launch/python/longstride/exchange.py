@@ -66,7 +66,7 @@ def refuse_unlike(settings, kind):
     """An encoder that transformers' model of this kind cannot be."""
     wanted = {"norm": "post", "embedding_norm": True, "activation": "gelu", "positions": "learned", "rotary_base": 0,
               "query_key_norm": False, "key_ratio": 1, "attention_bias": True, "feed_forward_bias": True,
-              "output_bias": True}
+              "output_bias": True, "key_heads": settings.heads}
     if settings.objective["kind"] == "masked":
         wanted["tied_output"] = True
     if kind == "longformer":

@@ -52,8 +52,8 @@ class Kernels:
         from .pattern import Pattern
         key = layer % len(pattern.parts) if pattern.integration == "interleaved" else 0
         if key not in self.layers:
-            # Calls give the sink; what no part of a loaded model reads is unknown there.
-            named = {name: value for name, value in pattern.to_dict().items() if name != "sink" and name not in UNREAD}
+            # Calls give the sink and the heads of keys; what no part of a loaded model reads is unknown there.
+            named = {name: value for name, value in pattern.to_dict().items() if name not in ("sink", "key_heads", *UNREAD)}
             self.layers[key] = Pattern(**named, layer=key)
         return self.layers[key]
 

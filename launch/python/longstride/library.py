@@ -62,6 +62,7 @@ class _PlanConfig(ctypes.Structure):
         ("labels_from_end", ctypes.c_int32),
         ("label_groups", ctypes.c_int32),
         ("shared_labels", ctypes.c_int32),
+        ("key_heads", ctypes.c_int64),
     ]
 
 
@@ -163,12 +164,12 @@ class Plan:
 
     def __init__(self, pattern, batch, n, heads, key_size, value_size, scale, dtype, device, queries=0,
                  bounds=NO_BOUNDS, sink=0, bounds_heads=0, block=0, list_batch=0, list_heads=0, list_entries=0,
-                 labels=(0, 0, False, False, False)):
+                 labels=(0, 0, False, False, False), key_heads=0):
         described = _pattern_of(pattern)
         self._create(_PlanConfig(
             ctypes.sizeof(_PlanConfig), ctypes.pointer(described), batch, n, heads, key_size, value_size, scale, dtype,
             device, queries, bounds, sink, bounds_heads, block, list_batch, list_heads, list_entries,
-            *labels), device)
+            *labels, key_heads), device)
 
     def _create(self, config, device):
         self._plan = ctypes.c_void_p()

@@ -1,7 +1,7 @@
 // `prepare bytes --documents`: where documents and their groups end.
 #include <algorithm>
 
-#include "datasets/prepare/document_cutter.h"
+#include "datasets/prepare/documents/document_cutter.h"
 #include "tests/datasets/command.h"
 #include "tests/datasets/support.h"
 
@@ -47,10 +47,11 @@ Texts documents_in(const std::string& text, const DocumentRule& rule, const std:
   return documents_of(*Dataset::open(folder / "x.h5"), "train");
 }
 
-Texts groups_in(const std::string& text, GroupsAre groups, DocumentsAre documents = DocumentsAre::files) {
+Texts groups_in(const std::string& text, GroupsAre groups, DocumentsAre documents = DocumentsAre::files,
+                const std::string& mark = "<|endoftext|>") {
   const Folder folder;
   put_file(folder / "a.txt", bytes_of(text));
-  prepare_bytes(config_of({folder / "a.txt"}, by(documents, groups)), to(folder / "x.h5"));
+  prepare_bytes(config_of({folder / "a.txt"}, by(documents, groups, mark)), to(folder / "x.h5"));
   const auto dataset = Dataset::open(folder / "x.h5");
   const Bytes all = whole_split(*dataset, "train");
   Texts out;
@@ -158,6 +159,13 @@ TEST(Documents, SentencesEndBehindStopsAndWhiteSpace) {
             (Texts{"It is 3.5 m. ", "\"Really?\" ", "Yes!)\n", "Heading\n\n", "No stop"}));
 }
 
+TEST(Documents, TitleAndLeadAreTheFirstTwoParagraphs) {
+  EXPECT_EQ(groups_in("\nTitle\n\nLead.\nMore.\n\nRest.\n\nRest.", GroupsAre::lead),
+            (Texts{"\nTitle\n\n", "Lead.\nMore.\n\n", "Rest.\n\nRest."}));
+  EXPECT_EQ(groups_in("A\n\nB\n\nC\n\nD|E\n\nF", GroupsAre::lead, DocumentsAre::marks, "|"),
+            (Texts{"A\n\n", "B\n\n", "C\n\nD", "E\n\n", "F"}));
+}
+
 TEST(Documents, GroupsEndWhereDocumentsDo) {
   EXPECT_EQ(groups_in("One. Two<|endoftext|>three. Four", GroupsAre::sentences, DocumentsAre::marks),
             (Texts{"One. ", "Two", "three. ", "Four"}));
@@ -187,7 +195,7 @@ TEST(Documents, ATextWithoutThemIsWhole) {
   config.documents = Documents::separate;
   expect_user_error([&] { dataset->split("train", config); },
                     "has not kept where documents end in 'train', but data.documents is separate; prepare it with "
-                    "--documents marks, files or lines");
+                    "--documents marks, files, lines or fasta");
 }
 
 // x.h5 in a folder, of lines of random lengths: a byte below `ends` is a line feed.

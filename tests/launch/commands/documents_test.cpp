@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "framework/core/files/safetensors.h"
 #include "tests/support/command.h"
@@ -96,6 +97,59 @@ TEST(DocumentCommands, AttentionIsThatWithinDocuments) {
       const double keys = documents == "separate" ? 11 : 65;  // weights of a model that has learned nothing are alike
       EXPECT_NEAR(pictures[0]["entropy_bits"].get<double>(), std::log2(keys), 0.2);
     }
+}
+
+std::string row_recipe(const std::string& objective) {
+  return "name: labelled\ndata: {kind: bytes, path: x.h5, context: 24, documents: rows}\nobjective: " + objective +
+         "\nmodel:\n  kind: encoder\n  layers: 1\n  width: 16\n  heads: 2\n  attention: {parts: [dense]}\n"
+         "train: {steps: 150, global_batch: 16, lr: 1.0e-2, warmup: 5}\n";
+}
+
+// Records of random lengths, half of them of A and C, with a table that names their classes or labels.
+void put_records(const TemporaryDirectory& dir, const std::string& one, const std::string& other) {
+  std::string records, table;
+  for (int i = 0; i < 400; ++i) {
+    const char* const letters = i % 2 == 0 ? "ac" : "GT";
+    std::string text;
+    for (int at = 0; at < 8 + i % 20; ++at) text += letters[(at * at + i) % 3 % 2];
+    records += ">r" + std::to_string(i) + " words\r\n" + text + "\r\n";
+    table += "r" + std::to_string(i) + "\t" + (i % 2 == 0 ? one : other) + "\n";
+  }
+  write_text(dir / "r.fa", records);
+  write_text(dir / "r.tsv", table);
+  const CommandResult prepared = run_command({"prepare", "bytes", "--input", "r.fa", "--documents", "fasta", "--labels",
+                                              "r.tsv", "--split", "0.7,0.1,0.2", "--output", "x.h5", "--force"},
+                                             dir.path());
+  ASSERT_EQ(prepared.exit_code, 0) << prepared.err;
+}
+
+// Prepared, trained and evaluated: what letters a record has decides its class, and which of three labels it has.
+TEST(LabelledDocuments, OfFastaAreLearned) {
+  const TemporaryDirectory dir;
+  for (const auto& [one, other, run, objective] :
+       {std::tuple{"first", "second", "classes", "{kind: classes, classes: 2}"},
+        std::tuple{"x,y", "y,z", "labels", "{kind: labels, labels: 3}"}}) {
+    put_records(dir, one, other);
+    write_text(dir / "r.yaml", row_recipe(objective));
+    const CommandResult trained = run_command({"train", "r.yaml", "--run", run, "--device", "cpu"}, dir.path());
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    const CommandResult scored = run_command({"eval", run, "--split", "test", "--json", "--device", "cpu"}, dir.path());
+    ASSERT_EQ(scored.exit_code, 0) << scored.err;
+    EXPECT_GT(nlohmann::json::parse(scored.out)["accuracy"].get<double>(), 0.95) << run;
+  }
+}
+
+TEST(LabelledDocuments, OfAnotherNumberAreRefused) {
+  const TemporaryDirectory dir;
+  put_records(dir, "x,y", "y,z");
+  const auto refuses = [&](const std::string& objective, const std::string& sentence) {
+    write_text(dir / "r.yaml", row_recipe(objective));
+    const CommandResult trained = run_command({"train", "r.yaml", "--run", "run", "--device", "cpu"}, dir.path());
+    EXPECT_EQ(trained.exit_code, 2);
+    EXPECT_NE(trained.err.find(sentence), std::string::npos) << trained.err;
+  };
+  refuses("{kind: labels, labels: 4}", "has 3 labels of every sequence, but objective.kind labels reads 4");
+  refuses("{kind: classes, classes: 3}", "has 3 labels of every sequence, but objective.kind classes reads 1");
 }
 
 }  // namespace

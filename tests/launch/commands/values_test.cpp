@@ -142,9 +142,6 @@ TEST_F(Values, MistakesOfACommandLineSayWhatToDoInstead) {
        "r.yaml: is a file; give the directory of a run that has saved a checkpoint, such as runs/mine"},
       {{"eval", "run", "--data", "sound.h5"},
        "sound.h5: holds audio, but the run was trained on bytes; choose data of that kind, or a run of this one"},
-      {{"sample", "run", "--length", "65"},
-       "--length is 65, but the model's context is 64; choose at most that, or a model that remembers what it has read "
-       "(model.memory)"},
       {{"help", "trian"}, "there is no command 'trian'; choose from prepare, info, "},
       {{"help", "prepare", "text"}, "there is no command 'text'; choose from bytes, cifar10, images, audio"},
       {{"plan", "tab.yaml"}, "tab.yaml:2: is indented with a tab, which YAML does not allow; use spaces"},

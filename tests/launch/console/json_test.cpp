@@ -24,6 +24,7 @@ Arguments words_of(const std::string& text) {
 const std::map<std::string, std::string> runnable = {
     {"prepare bytes", "prepare bytes --input text.bin --output made.h5 --force"},
     {"info", "info x.h5"},
+    {"recipe", "recipe x.h5 --like r.yaml --minutes 0.01 --output made.yaml --force --device cpu"},
     {"plan", "plan r.yaml --peak-tflops 1 --device cpu"},
     {"train", "train r.yaml --run run --resume-changed --set train.steps=4 --device cpu"},
     {"eval", "eval run --device cpu"},
@@ -57,7 +58,8 @@ const std::map<std::string, std::string> runnable_with_memory = {
     {"report", "report spanned"},
 };
 // They print what `prepare bytes` does, by the same function.
-const std::set<std::string> like_bytes = {"prepare cifar10", "prepare images", "prepare audio"};
+const std::set<std::string> like_bytes = {"prepare cifar10", "prepare images", "prepare audio", "prepare listops",
+                                          "prepare pathfinder"};
 
 // A model whose heads learn how far they look back.
 constexpr const char* spans_recipe = R"(name: spanned
@@ -177,7 +179,8 @@ TEST_F(Console, QuietLeavesResultsOnly) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.err, "");
     const bool writes_files = command == "train" || command == "export" || command == "attention" ||
-                              command == "report" || command == "encode" || command == "prepare bytes";
+                              command == "report" || command == "encode" || command == "prepare bytes" ||
+                              command == "recipe";
     EXPECT_EQ(result.out.empty(), writes_files) << result.out;
   }
 }

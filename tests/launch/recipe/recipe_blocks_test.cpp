@@ -43,7 +43,7 @@ TEST(BlocksInRecipes, AddedRowsAndLabels) {
                    ", global: {added: 40, of: groups, sees: own_group, projections: own}", ", documents: rows"),
       "r.yaml");
   const auto& m = dynamic_cast<const EncoderConfig&>(*recipe.model);
-  EXPECT_EQ(m.attention_labels, 12);
+  EXPECT_EQ(m.attention_heads.labels, 12);
   EXPECT_EQ(m.global.added, 40);
   EXPECT_TRUE(m.global.of_groups && m.global.own_group && m.global.own);
   EXPECT_EQ(parse_recipe(recipe.resolved, "r.yaml").resolved, recipe.resolved);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -68,7 +69,7 @@ std::int64_t parameters_of_mixers(const DecoderConfig& m) {
     const MixerConfig& mixer = entry.beside.front().config();
     const auto* scan = dynamic_cast<const ScanConfig*>(&mixer);
     const auto* attention = dynamic_cast<const AttentionConfig*>(&mixer);
-    const std::int64_t sinks = attention != nullptr && attention->sink ? m.heads : 0;
+    const std::int64_t sinks = attention != nullptr && attention->of_heads.sink ? m.heads : 0;
     cycle.insert(cycle.end(), static_cast<std::size_t>(entry.layers),
                  scan != nullptr ? parameters_of_scan(m, scan->settings) : sinks);
   }
@@ -78,23 +79,25 @@ std::int64_t parameters_of_mixers(const DecoderConfig& m) {
   return sum;
 }
 
-// An encoder with a head for masked tokens; sinks aside.
+// An encoder with a head for masked tokens, or for answers about rows; sinks aside.
 std::int64_t parameters_of_encoder(const EncoderConfig& m) {
   const std::int64_t d = m.width, inner = m.inner_width(), inputs = kernels::inputs_of(m.activation) * inner,
                      gate = m.global.own ? 3 * d * d + 3 * d : 0, added = m.global.added,
                      relations = added == 0           ? 0
                                  : m.global.of_groups ? 2
                                                       : 1,
-                     labels = m.attention_labels == 0
+                     labels = m.attention_heads.labels == 0
                                   ? 0
-                                  : (added > 0 ? 2 : 1) * (2 * m.attention_labels + 1 + relations) * d,
+                                  : (added > 0 ? 2 : 1) * (2 * m.attention_heads.labels + 1 + relations) * d,
                      rows = added == 0           ? 0
                             : m.global.of_groups ? d
                                                  : d + added * d,
                      layer = 4 * d + 4 * d * d + 4 * d + inputs * d + inputs + inner * d + d + gate + labels,
                      positions = m.positions == Positions::learned ? m.context * d : 0,
                      norms = (m.embedding_norm ? 2 * d : 0) + (m.norm == NormOrder::pre ? 2 * d : 0),
-                     head = d * d + d + 2 * d + (m.tied_output ? 0 : m.vocabulary * d) + m.vocabulary;
+                     answers = m.objective == nullptr ? 0 : m.objective->answers().choices,
+                     masked = d * d + d + 2 * d + (m.tied_output ? 0 : m.vocabulary * d) + m.vocabulary,
+                     head = answers > 0 ? answers * d + answers : masked;
   return m.vocabulary * d + positions + rows + norms + m.layers * layer + head;
 }
 
@@ -189,7 +192,8 @@ std::string toy_stages(const Recipe& recipe, std::int64_t context) {
 
 // True of a published system other than the paper's, as published or in the house's form.
 bool is_of_survey(const std::string& path) {
-  return path.find("/survey/") != std::string::npos || path.find("/encoders/") != std::string::npos;
+  return std::ranges::any_of(std::array{"/survey/", "/encoders/", "/tasks/"},
+                             [&](const char* folder) { return path.find(folder) != std::string::npos; });
 }
 
 // An H200's memory in bytes.
@@ -240,7 +244,10 @@ TEST(SurveyRecipes, Train) {
       std::vector<std::uint8_t> text(static_cast<std::size_t>(shape.context));
       for (std::int64_t r = 0; r < shape.rows; ++r) {
         for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<std::uint8_t>("abcdefg "[(i + r) % 8]);
-        const RowBytes of{.bytes = text.data(), .before = ' ', .starts = step.step() % 4 == 0};
+        using Label = std::remove_const_t<decltype(RowBytes::labels)::element_type>;
+        std::vector<Label> labels(static_cast<std::size_t>(recipe.objective->labels()));
+        for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<Label>((i + 1) % 2);
+        const RowBytes of{.bytes = text.data(), .before = ' ', .starts = step.step() % 4 == 0, .labels = labels};
         recipe.objective->write(batch, r, of, {1, step.step() * shape.rows + r});
       }
       step.run(reinterpret_cast<const std::uint8_t*>(block.data()));

@@ -100,7 +100,8 @@ TEST(Recipe, EveryKeyArrivesWhereItBelongs) {
   EXPECT_TRUE(m.attention.distinct_heads);
   EXPECT_TRUE(m.attention.summary_inclusive);
   EXPECT_EQ(m.attention.first, 2);
-  EXPECT_TRUE(m.attention_sink);
+  EXPECT_TRUE(m.attention_heads.sink);
+  EXPECT_EQ(m.attention_heads.key_heads, 2);
 }
 
 TEST(Recipe, KeysOfOtherOptimizersAndSchedulesArriveWhereTheyBelong) {

@@ -32,6 +32,9 @@ def init(project, name, config):
 MLFLOW = STAND_IN + """
 def set_experiment(name): _write("experiment", name)
 def start_run(run_name): _write("init", run_name)
+def log_params(params):
+    assert len(params) <= 100 and all(isinstance(value, str) for value in params.values())
+    _write("params", params)
 def set_tags(tags):
     assert all(isinstance(value, str) for value in tags.values())
     _write("tags", tags)
@@ -112,6 +115,9 @@ class FollowMetrics(unittest.TestCase):
         calls = self.calls()
         self.assertEqual(calls[0][:3], ["init", "p", "trained"])
         self.assertIn("train r.yaml --run trained", calls[0][3]["command"])
+        for key, value in {"name": "small", "train.lr": 1e-3, "train.steps": 4, "model.attention.stride": 8,
+                           "data.cross_files": False}.items():
+            self.assertEqual(calls[0][3][key], value, key)
         self.assertEqual(calls[-1], ["finish"])
         train = [call for call in calls if call[0] == "log" and "train/loss" in call[2]]
         self.assertEqual([call[1] for call in train], [1, 2, 3, 4])

@@ -13,8 +13,8 @@ class Element {
   addEventListener(name, listener) { this.listeners[name] = listener; }
   setAttribute(name, value) { this.attributes[name] = value; }
   append(child) { this.children.push(child); }
-  getBoundingClientRect() { return { left: 0, width: 640 }; }
-  fire(name, x) { this.listeners[name]({ clientX: x, preventDefault() {} }); }
+  getBoundingClientRect() { return { left: 0, top: 0, width: 640, height: 260 }; }
+  fire(name, x, y = 0) { this.listeners[name]({ clientX: x, clientY: y, preventDefault() {} }); }
 }
 function page(plot) {
   const svg = new Element(), figure = new Element();
@@ -29,7 +29,7 @@ function page(plot) {
 const points = [];
 for (let step = 0; step <= 100; step++) points.push([step, 1 + 100 / (step + 1)]);
 const plot = {
-  title: "a <plot>", log: false,
+  title: "a <plot>", log: false, by: "step",
   series: [{ name: "one", css: "a", dots: false, points }, { name: "two", css: "b", dots: true, points: [[50, 7]] }],
 };
 const at_step = (step) => 66 + (640 - 66 - 12) * step / 100;  // where the axis from 0 to 100 has it
@@ -44,6 +44,18 @@ const curve = (svg) => svg.innerHTML.match(/class="a" points="([^"]*)"/)[1].spli
   svg.fire("pointerleave", 0);
   assert(!svg.innerHTML.includes("step 49"));
   assert.strictEqual(curve(svg), 101);
+}
+{ // Thirty curves: as many values as have room, those nearest to the pointer, over the axis that the plot names.
+  const curves = [];
+  for (let i = 0; i < 30; i++) curves.push({ name: `run ${i}`, css: "a", dots: false, points: [[0, i], [100, i]] });
+  const { svg, logx } = page({ title: "many", log: false, by: "seconds", series: curves });
+  assert.strictEqual(logx.textContent, "log seconds");
+  for (const [y, first, last] of [[230, 0, 12], [30, 17, 29]]) {
+    svg.fire("pointermove", at_step(10), y);
+    const shown = [...svg.innerHTML.matchAll(/run (\d+), seconds 0: /g)].map((m) => Number(m[1]));
+    assert.strictEqual(shown.length, 13);
+    assert.deepStrictEqual([shown[0], shown[12]], [first, last]);
+  }
 }
 { // Dragging zooms into the steps between, in either direction, and a double click shows all again.
   for (const [from, to] of [[19.5, 40.5], [40.5, 19.5]]) {

@@ -1,9 +1,11 @@
 // `report` of several runs, and of a run that trains.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "launch/report/html.h"
@@ -126,12 +128,54 @@ TEST_F(ReportPages, RunsOfOneNameAreToldApartByTheirPaths) {
   EXPECT_NE(text.find("<p>None.</p>"), std::string::npos);  // settings that differ
 }
 
+TEST_F(ReportPages, NineAndThirtyRunsAreToldApart) {
+  for (const std::size_t count : {9U, 30U}) {
+    std::vector<std::string> many = {"report", "--output", fmt::format("{}.html", count)};
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::string name = fmt::format("many-{}-{}", count, i);
+      fs::copy(dir / "one", dir / name, fs::copy_options::recursive);
+      many.push_back(name);
+    }
+    const CommandResult result = run(many);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const std::string text = text_of(dir / fmt::format("{}.html", count));
+    const nlohmann::json curves = plots_of(text).at("learning rate").at("series");
+    std::set<std::string> looks;
+    for (const auto& curve : curves) looks.insert(curve.at("css").get<std::string>());
+    EXPECT_EQ(looks.size(), count);
+    EXPECT_TRUE(looks.contains("a p1"));
+    EXPECT_NE(text.find(fmt::format("<h1>{} runs</h1>", count)), std::string::npos);
+  }
+}
+
+TEST_F(ReportPages, CurvesMayBeOverBytesOrSeconds) {
+  const auto across = [&](const std::string& by, const std::vector<std::string>& runs) {
+    std::vector<std::string> words = {"report", "--by", by, "--output", "by.html", "--force"};
+    words.insert(words.end(), runs.begin(), runs.end());
+    const CommandResult result = run(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const nlohmann::json plot = plots_of(text_of(dir / "by.html"))
+                                    .at(by == "step" || runs.size() == 1 ? "learning rate" : "learning rate, by " + by);
+    EXPECT_EQ(plot.at("by"), by);
+    std::vector<double> places;
+    for (const auto& point : plot.at("series").at(0).at("points")) places.push_back(point.at(0));
+    return places;
+  };
+  const std::vector<double> steps = across("step", {"one"}), bytes = across("bytes", {"one"});
+  ASSERT_EQ(bytes.size(), steps.size());
+  const double per_step = bytes.front() / steps.front();
+  EXPECT_GE(per_step, 64);
+  for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_DOUBLE_EQ(bytes[i], per_step * steps[i]);
+  const std::vector<double> seconds = across("seconds", {"one", "two<i>"});
+  ASSERT_EQ(seconds.size(), steps.size());
+  EXPECT_GT(seconds.front(), 0);
+  EXPECT_TRUE(std::is_sorted(seconds.begin(), seconds.end()));
+  expect_refused_with({"report", "one", "--by", "loss"}, "loss");
+}
+
 TEST_F(ReportPages, MistakesAreRefused) {
   expect_refused({"report", "one", "two<i>"},
                  "several runs have no folder in common for the page; name the file to write with --output");
-  std::vector<std::string> nine = {"report"};
-  for (int i = 0; i < 9; ++i) nine.emplace_back("one");
-  expect_refused(nine, "9 runs are given, but one page compares at most 8; leave some out");
   expect_refused({"report", "two<i>", "one", "--output", "one/metrics.jsonl", "--force"},
                  "one/metrics.jsonl: is in the run that the report is made from; give --output a name that ends in "
                  ".html");

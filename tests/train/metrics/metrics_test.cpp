@@ -232,7 +232,7 @@ TEST(EventFile, ReadsInTensorBoardItself) {
       "from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
       "a = EventAccumulator(sys.argv[1]); a.Reload()\n"
       "tags = {'train/loss', 'train/bits_per_byte', 'train/mean_loss', 'train/lr', 'train/grad_norm', "
-      "'train/tokens_per_second'}\n"
+      "'train/tokens_per_second', 'train/tokens'}\n"
       "assert set(a.Tags()['scalars']) == tags, a.Tags()\n"
       "assert [(e.step, e.value) for e in a.Scalars('train/loss')] == [(10, 2.5), (20, 2.5), (30, 2.5)]\n"
       "a = EventAccumulator(sys.argv[2]); a.Reload()\n"

@@ -68,6 +68,64 @@ TEST(Sampler, SamplesDoNotDependOnHowManyAreDrawnAtOnce) {
   EXPECT_NE(sampled(toy, s).bytes, together.bytes);
 }
 
+// Past the context a window slides: its first half is what the one before has drawn, and its numbers are its own.
+TEST(Sampler, BeyondTheContextAWindowSlidesByHalf) {
+  ToyModel<float> toy(test::toy_configs()[3].config);
+  toy.randomise();
+  const std::int64_t context = toy.model().context(), half = context / 2;
+  ASSERT_EQ(longest_window(toy.model()), context);
+  SampleConfig s;
+  s.count = 3;
+  s.length = 2 * context + 3;
+  s.prompts = {test::toy_tokens(2)};
+  const Samples drawn = sampled(toy, s);
+  for (const std::int64_t batch : {1, 2}) {
+    s.batch = batch;
+    EXPECT_EQ(sampled(toy, s).bytes, drawn.bytes) << batch;
+  }
+  SampleConfig window = s;
+  window.length = context;
+  const Samples first = sampled(toy, window);
+  window.sampling.seed += 0x9E3779B97F4A7C15;
+  window.prompts.clear();
+  for (const auto& bytes : first.bytes) window.prompts.emplace_back(bytes.end() - half, bytes.end());
+  const Samples second = sampled(toy, window);
+  for (std::size_t row = 0; row < 3; ++row) {
+    ASSERT_EQ(std::ssize(drawn.bytes[row]), s.length);
+    ASSERT_EQ(std::ssize(drawn.log_probabilities[row]), s.length);
+    EXPECT_TRUE(std::equal(first.bytes[row].begin(), first.bytes[row].end(), drawn.bytes[row].begin())) << row;
+    EXPECT_TRUE(
+        std::equal(second.bytes[row].begin() + half, second.bytes[row].end(), drawn.bytes[row].begin() + context))
+        << row;
+  }
+  s.prompts.clear();
+  for (const auto& bytes : drawn.bytes) s.prompts.emplace_back(bytes.begin(), bytes.begin() + context + half);
+  EXPECT_EQ(sampled(toy, s).bytes, drawn.bytes);  // a prompt longer than the context leads to the same windows
+}
+
+TEST(Sampler, ASequenceIsShownAsItIsDrawnAndKeptWhereItIsStopped) {
+  ToyModel<float> toy(test::toy_configs()[3].config);
+  toy.randomise();
+  SampleConfig s;
+  s.length = 2 * toy.model().context() + 1;
+  std::string shown;
+  s.shown = [&](std::string_view text) { shown += text; };
+  const Samples drawn = sampled(toy, s);
+  EXPECT_EQ(shown, std::string(drawn.bytes[0].begin(), drawn.bytes[0].end()));
+  for (const std::int64_t stop_at : {std::int64_t{1}, toy.model().context() + 3}) {
+    shown.clear();
+    std::vector<std::byte> memory(static_cast<std::size_t>(sample_memory(toy.model(), toy.context(), s).total));
+    Arena arena(memory.data(), memory.size());
+    toy.context().arena = &arena;
+    const Samples part = sample(toy.model(), toy.context(), s, {}, [&] { return std::ssize(shown) >= stop_at; });
+    toy.context().arena = nullptr;
+    EXPECT_TRUE(part.abandoned);
+    ASSERT_EQ(std::ssize(part.bytes[0]), stop_at);
+    EXPECT_TRUE(std::equal(part.bytes[0].begin(), part.bytes[0].end(), drawn.bytes[0].begin()));
+    EXPECT_EQ(std::ssize(shown), stop_at);
+  }
+}
+
 // Scans read a prompt several positions at a time, across windows.
 TEST(Sampler, APromptReadAtOnceLeadsToTheSameBytesAsOneReadByByte) {
   for (const auto& [name, config] : test::scan_toys()) {
@@ -75,7 +133,7 @@ TEST(Sampler, APromptReadAtOnceLeadsToTheSameBytesAsOneReadByByte) {
     toy.randomise();
     SampleConfig s;
     s.count = 3;
-    s.length = longest_sample(toy.model()) > config.context ? 4 * config.context + 3 : config.context;
+    s.length = longest_window(toy.model()) > config.context ? 4 * config.context + 3 : config.context;
     const Samples drawn = sampled(toy, s);
     for (const std::int64_t given : {std::int64_t{1}, std::int64_t{2}, config.context - 1, s.length - 1, s.length}) {
       s.prompts.clear();

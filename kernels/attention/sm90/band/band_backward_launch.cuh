@@ -51,6 +51,7 @@ inline void fill_problem(const AttentionBackwardArgs& args, const BandPlan& band
   problem.n = band.n;
   problem.classes = band.classes;
   problem.heads = band.heads;
+  problem.heads_per_key = Divisor(static_cast<std::int32_t>(args.q.size(2) / args.k.size(2)));
   problem.reach = band.reach;
   problem.scale = static_cast<float>(args.scale);
   problem.lse = args.lse.as<float>();

@@ -21,6 +21,7 @@ struct BandBackwardProblem {
   const float* lse;
   Gradient output;  // o, read
   Gradient dq, dk, dv;
+  Divisor heads_per_key;  // query heads that read one head of k and v; 1 in the kernels of narrow bands
 };
 
 // A block's share of one class.

@@ -107,6 +107,11 @@ struct BandForwardBlock {
     barrier_init_fence();
   }
 
+  __device__ Coordinates key_corner(const BandForwardTask& task, std::int32_t tile, std::int32_t column) const {
+    Coordinates corner = task.corner(tile * rows, column);
+    corner.c[1] = problem.heads_per_key.quotient(task.head);
+    return corner;
+  }
   // The last key tile that a query tile sees is its own.
   __device__ std::int32_t first_key_tile(std::int32_t tile) const { return problem.limit.low(tile * rows) / rows; }
 
@@ -120,7 +125,8 @@ struct BandForwardBlock {
       std::int32_t key = first_key_tile(task.begin);
       for (std::int32_t tile = task.begin; tile < task.end; ++tile) {
         load_queries(task, tile, of, query_slot);
-        for (; key <= tile; ++key) load_keys(task, key, key_slot);
+#pragma unroll 1
+        for (; key <= tile; ++key) load_keys(task, key, key_slot);  // copies of it take registers that are not there
         if (++of == sharers) {
           of = 0;
           query_slot.advance(query_slots);
@@ -142,9 +148,9 @@ struct BandForwardBlock {
     barrier_wait(key_empty(at.index), at.parity ^ 1);
     barrier_arrive_expect(full, stage_bytes);
     for (int i = 0; i < key_boxes; ++i)
-      tma_load(to + i * rows * key_row, task.map_of(problem.k), task.corner(tile * rows, i * 64), full);
+      tma_load(to + i * rows * key_row, task.map_of(problem.k), key_corner(task, tile, i * 64), full);
     for (int i = 0; i < value_boxes; ++i)
-      tma_load(to + key_bytes + i * rows * value_row, task.map_of(problem.v), task.corner(tile * rows, i * 64), full);
+      tma_load(to + key_bytes + i * rows * value_row, task.map_of(problem.v), key_corner(task, tile, i * 64), full);
     at.advance(problem.stages);
   }
 };

@@ -34,7 +34,8 @@ struct BandForwardProblem {
   std::int32_t stages;      // key and value tiles in a ring
   std::int32_t run, chain;  // a task has `run` tiles of each of `chain` classes: all tiles of several, or one's run
   Divisor by_heads, by_chains, by_period;
-  float rate;  // scale * log2(e)
+  Divisor heads_per_key;  // query heads that read one head of k and v
+  float rate;             // scale * log2(e)
   float* lse;
   const float* sink;  // (heads); null: none
   BoundsView bounds;  // documents, where there is one class

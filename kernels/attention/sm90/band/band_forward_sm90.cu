@@ -48,6 +48,7 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
   const std::int32_t chains = tiles_in(band.classes, shares.chain),
                      runs = tiles_in(tiles_in(band.set.length, band_rows), shares.run);
   problem.by_heads = Divisor(band.heads);
+  problem.heads_per_key = Divisor(static_cast<std::int32_t>(args.q.size(2) / args.k.size(2)));
   problem.by_chains = Divisor(chains);
   problem.by_period = Divisor(band.set.period);
   auto* const kernel = forward_band<T, KeySize, ValueSize, Shares, Reach>;

@@ -15,8 +15,8 @@ struct ForwardProblem {
   RowMaps q[RowSetKinds::most], k[RowSetKinds::most], v[RowSetKinds::most], o[RowSetKinds::most];
   PassShape pass[Geometry::most_passes];
   std::uint8_t pass_of[Geometry::most_heads];
-  Divisor heads, batch;
-  std::int64_t tasks;  // tiles of queries, of all heads and sequences
+  Divisor heads, batch, heads_per_key;  // query heads that read one head of k and v
+  std::int64_t tasks;                   // tiles of queries, of all heads and sequences
   std::int32_t n;
   float rate;          // scale * log2(e)
   bool resumes;        // from o and lse of an earlier pass

@@ -42,7 +42,7 @@ class ForwardProducer : Layout {
     barrier_arrive_expect(&control.q[at], warpgroups * Layout::q_bytes);
     for (int w = 0; w < warpgroups; ++w)
       load(Layout::queries_of(shared_, at, w), problem_.q[problem_.pass[task.pass].kind], key_boxes, Layout::q_box,
-           task, task.corner(task.begin + w * 64), &control.q[at]);
+           task, task.head, task.corner(task.begin + w * 64), &control.q[at]);
   }
 
   // Waits for room and loads the next key tile; false after the last.
@@ -58,9 +58,11 @@ class ForwardProducer : Layout {
     barrier_wait(&control.empty[stage], control.producer_slot.parity ^ 1);
     if constexpr (Layout::listed) tiles.tell(stage, tiles.tile, tiles.walk.more());
     barrier_arrive_expect(&control.k[stage], k_bytes);
-    load(shared_ + k_at + stage * k_bytes, problem_.k[part.kind], key_boxes, k_box, task, corner, &control.k[stage]);
+    load(shared_ + k_at + stage * k_bytes, problem_.k[part.kind], key_boxes, k_box, task, task.key_head, corner,
+         &control.k[stage]);
     barrier_arrive_expect(&control.v[stage], v_bytes);
-    load(shared_ + v_at + stage * v_bytes, problem_.v[part.kind], value_boxes, v_box, task, corner, &control.v[stage]);
+    load(shared_ + v_at + stage * v_bytes, problem_.v[part.kind], value_boxes, v_box, task, task.key_head, corner,
+         &control.v[stage]);
     control.producer_slot.advance(stages);
     return true;
   }
@@ -90,13 +92,13 @@ class ForwardProducer : Layout {
     __syncwarp();
     const RowMaps &of_k = problem_.k[part.kind], &of_v = problem_.v[part.kind];
     if (!part.natural && run > 1) {
-      load_pieces(pieces, task.head, task.sequence, lane, 32,
+      load_pieces(pieces, task.key_head, task.sequence, lane, 32,
                   PieceCopy<key_boxes, k_box>{&of_k.complete, problem_.k_pieces, k, &control.k[stage]},
                   PieceCopy<value_boxes, v_box>{&of_v.complete, problem_.v_pieces, v, &control.v[stage]});
     } else if (lane == 0) {
       const TileCorner corner = corner_of(part, tiles.begin(), task.residue);
-      load(k, of_k, key_boxes, k_box, task, corner, &control.k[stage]);
-      load(v, of_v, value_boxes, v_box, task, corner, &control.v[stage]);
+      load(k, of_k, key_boxes, k_box, task, task.key_head, corner, &control.k[stage]);
+      load(v, of_v, value_boxes, v_box, task, task.key_head, corner, &control.v[stage]);
     }
     __syncwarp();
     if (lane == 0) control.producer_slot.advance(stages);
@@ -110,10 +112,10 @@ class ForwardProducer : Layout {
   }
 
   __device__ static void load(char* to, const RowMaps& maps, int boxes, int box_bytes, const ForwardTask& task,
-                              const TileCorner& corner, std::uint64_t* barrier) {
+                              std::int32_t head, const TileCorner& corner, std::uint64_t* barrier) {
     const CUtensorMap* map = map_of(maps, corner);
     for (int i = 0; i < boxes; ++i)
-      tma_load(to + i * box_bytes, map, {{i * 64, task.head, corner.offset, corner.period, task.sequence}}, barrier);
+      tma_load(to + i * box_bytes, map, {{i * 64, head, corner.offset, corner.period, task.sequence}}, barrier);
   }
 
   const Problem& problem_;

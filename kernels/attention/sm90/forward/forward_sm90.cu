@@ -20,6 +20,7 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
   std::copy_n(geometry.pass_of, Geometry::most_heads, problem.pass_of);
   problem.heads = Divisor(geometry.heads);
   problem.batch = Divisor(static_cast<std::int32_t>(args.q.size(0)));
+  problem.heads_per_key = Divisor(static_cast<std::int32_t>(args.q.size(2) / args.k.size(2)));
   problem.n = geometry.n;
   problem.rate = static_cast<float>(args.scale) * log2_e;
   problem.resumes = passes.resumes;

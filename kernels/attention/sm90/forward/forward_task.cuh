@@ -7,7 +7,7 @@
 namespace longstride::kernels::cuda::sm90 {
 
 struct ForwardTask {
-  std::int32_t head, sequence, residue, pass;
+  std::int32_t head, key_head, sequence, residue, pass;
   std::int32_t begin, length;  // first query, and number of queries, in entries of the class's row set
   std::int32_t parts, step;
 
@@ -26,6 +26,7 @@ struct ForwardTask {
       return rest;
     };
     head = take(problem.heads);
+    key_head = problem.heads_per_key.quotient(head);
     pass = problem.pass_of[head];
     if (pass == Geometry::none) return false;
     const PassShape& shape = problem.pass[pass];

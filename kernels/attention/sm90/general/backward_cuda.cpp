@@ -44,6 +44,7 @@ void attention_backward(const AttentionBackwardArgs& args, const float* delta, v
     geometry_of(*args.plan, number, problem.geometry);
     problem.in_pieces = needs_pieces(problem.geometry);
     problem.batch = static_cast<std::int32_t>(args.q.size(0));
+    problem.heads_per_key = Divisor(static_cast<std::int32_t>(args.q.size(2) / args.k.size(2)));
     problem.scale = static_cast<float>(args.scale);
     problem.lse = args.lse.as<float>();
     problem.delta = delta;

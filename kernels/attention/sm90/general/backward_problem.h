@@ -32,6 +32,7 @@ struct BackwardProblem {
   std::int32_t part;  // Side::keys: the number of the part; Side::queries: 0, and all parts are used
   bool adds[Geometry::most_passes][PassGeometry::most_parts];  // to the results of earlier launches
   std::int32_t batch;
+  Divisor heads_per_key;  // query heads that read one head of k and v; dK and dV have all heads
   float scale;
   const float *lse, *delta;
   BoundsView bounds;                                  // for the rows that a block owns, in rows of the other side

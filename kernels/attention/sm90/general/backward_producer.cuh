@@ -65,11 +65,12 @@ class BackwardProducer : Layout {
                                            : problem_.key_kind[task_.pass_index][problem_.part];
     if (!own_by_warp || lane_ == 0) barrier_arrive_expect(&control_.own, warpgroups * own_bytes);
     if constexpr (own_by_warp) __syncwarp();
+    const std::int32_t head = side == Side::queries ? task_.head : key_head();
     for (int w = 0; w < warpgroups; ++w) {
       char* const to = shared_ + w * own_bytes;
       if constexpr (own_by_warp) {
         if (is_summary(task_.own)) {
-          load_pieces(pieces_of(task_.own, kind, task_.begin + w * 64, 64), task_.head, task_.sequence, lane_, 32,
+          load_pieces(pieces_of(task_.own, kind, task_.begin + w * 64, 64), head, task_.sequence, lane_, 32,
                       PieceCopy<key_boxes, 64 * key_row>{&problem_.own_key_sized[kind].complete, problem_.k_pieces, to,
                                                          &control_.own},
                       PieceCopy<value_boxes, 64 * value_row>{&problem_.own_value_sized[kind].complete,
@@ -79,13 +80,15 @@ class BackwardProducer : Layout {
         if (lane_ > 0) continue;
       }
       const TileCorner corner = corner_of(task_.own, task_.begin + w * 64);
-      load_boxes(to, problem_.own_key_sized[kind], key_boxes, 64 * key_row, corner, &control_.own);
-      load_boxes(to + own_key_bytes, problem_.own_value_sized[kind], value_boxes, 64 * value_row, corner,
+      load_boxes(to, problem_.own_key_sized[kind], key_boxes, 64 * key_row, head, corner, &control_.own);
+      load_boxes(to + own_key_bytes, problem_.own_value_sized[kind], value_boxes, 64 * value_row, head, corner,
                  &control_.own);
     }
   }
 
  private:
+  __device__ std::int32_t key_head() const { return problem_.heads_per_key.quotient(task_.head); }
+
   __device__ void run_in_pieces() {
     while (find_next()) load_next_by_warp();
   }
@@ -100,11 +103,11 @@ class BackwardProducer : Layout {
     int kind;
   };
 
-  __device__ void load_boxes(char* to, const RowMaps& maps, int boxes, int box_bytes, const TileCorner& corner,
-                             std::uint64_t* barrier) const {
+  __device__ void load_boxes(char* to, const RowMaps& maps, int boxes, int box_bytes, std::int32_t head,
+                             const TileCorner& corner, std::uint64_t* barrier) const {
     const CUtensorMap* map = corner.offset < maps.rest ? &maps.longer : &maps.complete;
     for (int i = 0; i < boxes; ++i)
-      tma_load(to + i * box_bytes, map, {{i * 64, task_.head, corner.offset, corner.period, task_.sequence}}, barrier);
+      tma_load(to + i * box_bytes, map, {{i * 64, head, corner.offset, corner.period, task_.sequence}}, barrier);
   }
 
   __device__ bool find_next() {
@@ -139,8 +142,10 @@ class BackwardProducer : Layout {
     char* const to = shared_ + ring_at + slot_.index * tile_bytes;
     std::uint64_t* const full = &control_.full[slot_.index];
     barrier_arrive_expect(full, tile_bytes);
-    load_boxes(to, problem_.key_sized[source.kind], key_boxes, step * key_row, source.corner, full);
-    load_boxes(to + key_bytes, problem_.value_sized[source.kind], value_boxes, step * value_row, source.corner, full);
+    const std::int32_t head = side == Side::queries ? key_head() : task_.head;
+    load_boxes(to, problem_.key_sized[source.kind], key_boxes, step * key_row, head, source.corner, full);
+    load_boxes(to + key_bytes, problem_.value_sized[source.kind], value_boxes, step * value_row, head, source.corner,
+               full);
   }
 
   // Waits for room and loads the next tile; the warp's lanes share its pieces.
@@ -153,7 +158,7 @@ class BackwardProducer : Layout {
       if (lane_ == 0) barrier_arrive_expect(full, tile_bytes);
       __syncwarp();
       load_pieces(
-          of_tile, task_.head, task_.sequence, lane_, 32,
+          of_tile, key_head(), task_.sequence, lane_, 32,
           PieceCopy<key_boxes, step * key_row>{&problem_.key_sized[next_.kind].complete, problem_.k_pieces, to, full},
           PieceCopy<value_boxes, step * value_row>{&problem_.value_sized[next_.kind].complete, problem_.v_pieces,
                                                    to + key_bytes, full});

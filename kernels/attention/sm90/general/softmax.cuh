@@ -60,18 +60,19 @@ class Softmax {
     for (int step = 1; step < 4; step *= 2)
 #pragma unroll
       for (int r = 0; r < 2; ++r) top_of[r] = fmaxf(top_of[r], __shfl_xor_sync(~0u, top_of[r], step));
-    bool grown = false;
+    // Each row by itself: if another's growth moved a row's reference, the row's bits would tell of keys it cannot see.
+    bool grows[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       seen_[r] = top_of[r] * rate_;
-      grown |= seen_[r] > top_[r] + slack;
+      grows[r] = seen_[r] > top_[r] + slack;
     }
-    grown = __any_sync(~0u, grown);
+    const bool grown = __any_sync(~0u, grows[0] || grows[1]);
     if (grown) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const float top = fmaxf(top_[r], seen_[r]);
-        shrink_[r] = top > top_[r] ? exp2_approx(top_[r] - top) : 1.0f;
+        const float top = grows[r] ? seen_[r] : top_[r];
+        shrink_[r] = grows[r] ? exp2_approx(top_[r] - top) : 1.0f;
         top_[r] = top;
         sum_[r] *= shrink_[r];
       }

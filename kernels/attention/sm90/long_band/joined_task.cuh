@@ -111,7 +111,7 @@ struct JoinedTask : BandBackwardLargeTask {
     const JoinedProblem& problem = kernel.problem;
     const TilePieces pieces(problem.first[head], problem.run, problem.shape.block, first_row(strip), band_rows,
                             [&](std::int32_t x) { return x / problem.run; });
-    load_pieces(pieces, head, sequence, kernel.lane, warp_threads, copy);
+    load_pieces(pieces, kernel.key_head(), sequence, kernel.lane, warp_threads, copy);
   }
   template <class Kernel>
   __device__ SeenKeys seen(const Kernel& kernel, int strip) const {

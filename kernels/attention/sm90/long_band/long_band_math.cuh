@@ -46,7 +46,8 @@ struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
     __syncwarp();
     if (lane == 0) barrier_arrive(barrier);
   }
-  // The strips of a key tile's keys or values, by the warp's first thread. corner: of a strip.
+  __device__ std::int32_t key_head() const { return this->problem.heads_per_key.quotient(task.head); }
+  // The strips of a key tile's keys or values, by the warp's first thread. corner: of a strip, whatever its head.
   template <class Corner>
   __device__ void load_rows(char* to, const RowMaps& maps, const Corner& corner, std::uint64_t* full) const {
     if (lane > 0) return;
@@ -55,6 +56,7 @@ struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
       for (int box = 0; box < key_boxes; ++box) {
         Coordinates at = corner(strip);
         at.c[0] += 64 * box;
+        at.c[1] = key_head();
         tma_load(to + strip * key_bytes + box * rows * key_row, this->map_of(maps), at, full);
       }
   }

@@ -14,7 +14,7 @@ class Attention(nn.Module):
         super().__init__()
         s = self.settings = settings
         self.layer = layer
-        self.sizes = [s.heads * s.key_size, s.heads * s.key_size, s.heads * s.value_size]
+        self.sizes = [s.heads * s.key_size, s.key_heads * s.key_size, s.key_heads * s.value_size]
         self.query_key_value = nn.Linear(s.width, sum(self.sizes), bias=s.attention_bias)
         self.output = nn.Linear(s.heads * s.value_size, s.width, bias=s.attention_bias)
         learned = s.pattern is not None and s.pattern.sink == "learned"
@@ -48,27 +48,30 @@ class Attention(nn.Module):
             x = torch.stack([a * cosine - b * sine, a * sine + b * cosine], -1).flatten(-2)
         return x.to(dtype)
 
-    def heads(self, x):
+    @staticmethod
+    def heads(x, count):
         """(batch, heads, positions, size)."""
-        return x.reshape(*x.shape[:2], self.settings.heads, -1).transpose(1, 2)
+        return x.reshape(*x.shape[:2], count, -1).transpose(1, 2)
 
     def of_global_rows(self, x, mixed, shown):
         """`mixed` with global rows that have projections of their own."""
         count = min(self.settings.global_first, x.shape[1])
-        q = self.heads(self.global_query(x[:, :count]))
-        k, v = (self.heads(y) for y in self.global_key_value(x).split(self.sizes[1:], -1))
+        q = self.heads(self.global_query(x[:, :count]), self.settings.heads)
+        k, v = (self.heads(y, self.settings.key_heads) for y in self.global_key_value(x).split(self.sizes[1:], -1))
         return torch.cat([attend(q, k, v, None, self.layer, 0, self.sink, shown), mixed[:, :, count:]], 2)
 
     def forward(self, x, first, cache, shown=None):
         batch, n, _ = x.shape
-        q, k, v = (self.heads(y) for y in self.query_key_value(x).split(self.sizes, -1))
+        s = self.settings
+        q, k, v = (self.heads(y, count) for y, count in
+                   zip(self.query_key_value(x).split(self.sizes, -1), (s.heads, s.key_heads, s.key_heads)))
         q, k = self.transform(q, first), self.transform(k, first)
         if cache is not None:
             k, v = cache.extend(self.layer, first, k, v)
         if shown is None:
-            mixed = self.attend(q, k, v, self.settings.pattern, self.layer, first, self.sink)
+            mixed = self.attend(q, k, v, s.pattern, self.layer, first, self.sink)
         else:
-            mixed = attend(q, k, v, self.settings.pattern, self.layer, first, self.sink, shown)
-        if self.settings.global_own:
+            mixed = attend(q, k, v, s.pattern, self.layer, first, self.sink, shown)
+        if s.global_own:
             mixed = self.of_global_rows(x, mixed, shown)
         return self.output(mixed.transpose(1, 2).reshape(batch, n, -1))

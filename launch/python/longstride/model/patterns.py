@@ -119,8 +119,9 @@ def attend_rows(q, k, v, pattern, layer, n, i, j, sink, shown=None):
 
 
 def attend(q, k, v, pattern, layer, first=0, sink=None, shown=None):
-    """(batch, heads, queries, value size). Queries are those at positions first, first + 1, ...; keys begin at 0. `sink`
-    (heads) is a logit that joins every softmax without a value; `shown` (batch, keys) leaves out keys where it is False.
+    """(batch, heads, queries, value size). Queries are those at positions first, first + 1, ...; keys begin at 0, and k
+    and v may have fewer heads. `sink` (heads) is a logit that joins every softmax without a value; `shown` (batch, keys)
+    leaves out keys where it is False.
 
     Half-precision inputs are multiplied, and their softmax taken, in fp32.
     """
@@ -128,6 +129,8 @@ def attend(q, k, v, pattern, layer, first=0, sink=None, shown=None):
     if dtype in (torch.bfloat16, torch.float16):
         q, k, v = q.float(), k.float(), v.float()
     batch, heads, rows, _ = q.shape
+    if k.shape[1] != heads:
+        k, v = (x.repeat_interleave(heads // x.shape[1], 1) for x in (k, v))
     step = max(1, MOST_SCORES // (batch * heads * (first + rows)))
     out = []
     for begin in range(0, rows, step):

@@ -92,11 +92,11 @@ class Request:
 
 
 class Cache:
-    """Keys and values of every layer, (batch, heads, length, size)."""
+    """Keys and values of every layer, (batch, key heads, length, size)."""
 
     def __init__(self, settings, batch, length, like):
         def rows(size):
-            return [like.new_empty(batch, settings.heads, length, size) for _ in range(settings.layers)]
+            return [like.new_empty(batch, settings.key_heads, length, size) for _ in range(settings.layers)]
 
         self.keys, self.values = rows(settings.key_size), rows(settings.value_size)
 

@@ -12,13 +12,12 @@ PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary", "first", "b
 KINDS = ("decoder", "sparse_transformer", "encoder")  # the first two are names of one kind
 ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
-# Parts that `merged` joins, one of each.
 ENCODERS = {"embedding_norm": False, "types": "none", "global_first": 0, "global_last": 0, "global_own": False}
+ADDED = {"added": 0, "of": "row", "sees": "all", "contrast": 0}  # keys of rows that are added
 # Keys of parts that the operator does not compute, and decoders do not have.
 UNREAD = ("blocks", "shifts", "random", "draw", "seed", "labels")
-# Keys of added rows, which only the longstride command has.
-ADDED = {"added": 0, "of": "row", "sees": "all", "contrast": 0}
 STRIDED = ("local", "column", "fixed_block", "fixed_summary")
+# Parts that `merged` joins, one of each.
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary", "first")
 KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
@@ -51,10 +50,11 @@ class Pattern:
         self.random = keys.whole("random", 0, least=0)
         self.draw = keys.choice("draw", ("balanced", "published"), "balanced")
         self.seed = keys.whole("seed", 0, least=0)
-        self.global_first = self.global_last = 0  # of positions, or with random_blocks of blocks
-        self.sink = keys.choice("sink", ("none", "learned"), "none")
         if (labels := keys.take("labels", 0)) != 0:
             raise keys.wrong("labels", labels, "0, as labels run in the longstride command alone")
+        self.global_first = self.global_last = 0  # of positions, or with random_blocks of blocks
+        self.sink = keys.choice("sink", ("none", "learned"), "none")
+        self.key_heads = keys.whole("key_heads", 0, least=0)
         keys.done()
         self.heads = heads
         self.read_shifts(keys, shifts)
@@ -78,6 +78,8 @@ class Pattern:
         return max(0, len(self.shifts) - 1)
 
     def check(self, keys):
+        if self.key_heads and self.heads % self.key_heads != 0:
+            raise keys.wrong("key_heads", self.key_heads, f"0 or a divisor of the {self.heads} heads")
         known = isinstance(self.parts, (list, tuple)) and self.parts and all(part in PARTS for part in self.parts)
         if not known:
             raise keys.wrong("parts", self.parts, "a list of " + ", ".join(PARTS))
@@ -140,7 +142,7 @@ class Pattern:
                 "distinct_heads": self.distinct_heads, "summary_inclusive": self.summary_inclusive,
                 "first": self.first, "block": self.block, "dilation": self.dilation, "direction": self.direction,
                 "blocks": self.blocks, "shifts": {str(i): n for i, n in enumerate(self.shifts)}, "random": self.random,
-                "draw": self.draw, "seed": self.seed, "sink": self.sink, "labels": 0}
+                "draw": self.draw, "seed": self.seed, "labels": 0, "sink": self.sink, "key_heads": self.key_heads}
         return {**made, "summary": self.summary} if self.summary else made
 
 
@@ -193,9 +195,9 @@ class Settings:
         self.global_first = given.whole("first", 0, least=0)
         self.global_last = given.whole("last", 0, least=0)
         self.global_own = given.choice("projections", ("shared", "own"), "shared") == "own"
-        for name, without in ADDED.items():
-            if (value := given.take(name, without)) != without:
-                raise given.wrong(name, value, f"{shown(without)}, as added rows run in the longstride command alone")
+        for key, without in ADDED.items():
+            if (value := given.take(key, without)) != without:
+                raise given.wrong(key, value, f"{without}, as added rows run in the longstride command alone")
         given.done()
 
     def read_attention(self, keys, where):
@@ -253,6 +255,11 @@ class Settings:
         return self.width // self.heads
 
     @property
+    def key_heads(self):
+        """Heads of keys and values."""
+        return self.pattern.key_heads or self.heads if self.pattern else self.heads
+
+    @property
     def inner_width(self):
         return math.floor(self.feed_forward_ratio * self.width + 0.5)
 
@@ -274,6 +281,6 @@ class Settings:
         parts = {"attention": self.pattern, "distance": self.distance, "memory": self.memory}
         for key in sorted(KEYS - set(made) - set(parts) - {"mixers", "global"}):
             made[key] = getattr(self, key)
-        made["global"] = {**ADDED, "first": self.global_first, "last": self.global_last,
-                          "projections": "own" if self.global_own else "shared"}
+        made["global"] = {"first": self.global_first, "last": self.global_last,
+                          "projections": "own" if self.global_own else "shared", **ADDED}
         return {**made, **{key: part.to_dict() for key, part in parts.items() if part is not None}}
