@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "kernels/base/gpu_kind.h"
-#include "tests/gpu/attention_cuda_reference.h"
+#include "tests/gpu/attention/attention_cuda_reference.h"
 
 namespace longstride::kernels {
 namespace {

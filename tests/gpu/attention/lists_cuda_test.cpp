@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/base/gpu_kind.h"
-#include "tests/gpu/attention_cuda_reference.h"
+#include "tests/gpu/attention/attention_cuda_reference.h"
 #include "tests/support/drawn_lists.h"
 
 namespace longstride::kernels {

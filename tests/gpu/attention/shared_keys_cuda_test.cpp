@@ -1,5 +1,5 @@
 // Query heads that share keys, and one query next to all keys, on the GPU.
-#include "tests/gpu/attention_cuda_fixture.h"
+#include "tests/gpu/attention/attention_cuda_fixture.h"
 
 namespace longstride::kernels {
 namespace {

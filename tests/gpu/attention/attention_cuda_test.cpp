@@ -5,7 +5,7 @@
 #include <random>
 
 #include "kernels/base/gpu_kind.h"
-#include "tests/gpu/attention_cuda_fixture.h"
+#include "tests/gpu/attention/attention_cuda_fixture.h"
 
 namespace longstride::kernels {
 namespace {
