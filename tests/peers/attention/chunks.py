@@ -52,6 +52,7 @@ def scan(q, k, v, decay=None, normalise=False):
     return (o[..., :-1] / exact(o[..., -1:]) if normalise else o).flatten(2, 3).to(q.dtype)
 
 
+@torch.compiler.disable  # a graph of all chunks would take minutes to compile
 def delta(q, k, v, decay, beta):
     """By the inverse of a triangular matrix in every chunk (Yang et al. 2024), and chunk after chunk."""
     kind = q.dtype
@@ -62,7 +63,8 @@ def delta(q, k, v, decay, beta):
     between = (sums - sums.transpose(-1, -2)).masked_fill(~past, -torch.inf).exp()
     pairs = exact((beta * (k @ k.transpose(-1, -2)) * between).tril(-1))
     given = exact(torch.cat([beta * v, beta * sums.exp() * k], -1))
-    new, old = torch.linalg.solve_triangular(pairs, given, upper=False, unitriangular=True).split([v.shape[-1], k.shape[-1]], -1)
+    solved = torch.linalg.solve_triangular(pairs, given, upper=False, unitriangular=True)
+    new, old = solved.split([v.shape[-1], k.shape[-1]], -1)
     inside, read = q @ k.transpose(-1, -2) * between, q * sums.exp()
     write = (k * (total[:, :, :, None] - sums).exp()).transpose(-1, -2)
     state, outputs = torch.zeros_like(write[:, :, 0] @ new[:, :, 0]), []
