@@ -14,7 +14,8 @@ constexpr int warps = 8, threads = 32 * warps;
 // As many heads as fit into a kernel's parameters.
 struct DecodeHeads {
   static constexpr int most = 8;
-  std::int32_t first = 0, n = 0, heads_per_key = 1;
+  std::int32_t first = 0, n = 0;
+  std::int32_t key_head[most] = {};  // that each reads
   HeadGeometry head[most];
 };
 
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(threads)
                 const std::int64_t* first_at) {
   const HeadGeometry& head = heads.head[blockIdx.x];
   if (head.shares) return;
-  const std::int64_t h = (heads.first + blockIdx.x) / heads.heads_per_key, batch = blockIdx.y;
+  const std::int64_t h = heads.key_head[blockIdx.x], batch = blockIdx.y;
   const auto first = static_cast<std::int32_t>(either(first_at_host, first_at));
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (std::int64_t r = blockIdx.z * warps + threadIdx.x / 32; r < rows; r += gridDim.z * warps) {
@@ -96,9 +97,12 @@ void each_heads(const DecodePlan& plan, F&& f) {
     DecodeHeads heads;
     heads.first = static_cast<std::int32_t>(first);
     heads.n = plan.n;
-    heads.heads_per_key = static_cast<std::int32_t>(static_cast<std::int64_t>(plan.heads.size()) / plan.key_heads);
+    const std::size_t group = plan.heads.size() / static_cast<std::size_t>(plan.key_heads);
     const std::size_t count = std::min<std::size_t>(DecodeHeads::most, plan.heads.size() - first);
-    for (std::size_t h = 0; h < count; ++h) heads.head[h] = geometry_of(plan, first + h);
+    for (std::size_t h = 0; h < count; ++h) {
+      heads.head[h] = geometry_of(plan, first + h);
+      heads.key_head[h] = static_cast<std::int32_t>((first + h) / group);
+    }
     f(heads, static_cast<unsigned>(count));
   }
 }

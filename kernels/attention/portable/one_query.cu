@@ -214,7 +214,11 @@ __global__ __launch_bounds__(block_threads) void merge_kernel(const __grid_const
 }  // namespace
 
 void one_query(const AttentionArgs& args, const OneQueryPlan& plan, const Launch& launch) {
-  OneQueryCall call{.plan = plan, .q = HeadMatrix(args.q), .k = HeadMatrix(args.k), .v = HeadMatrix(args.v)};
+  OneQueryCall call;
+  call.plan = plan;
+  call.q = HeadMatrix(args.q);
+  call.k = HeadMatrix(args.k);
+  call.v = HeadMatrix(args.v);
   call.o = HeadMatrix(args.o);
   call.partial = args.scratch.as<float>();
   call.partial_lse = call.partial + args.q.size(0) * plan.heads * plan.splits * args.v.size(3);
