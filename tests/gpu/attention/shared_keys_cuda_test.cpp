@@ -48,7 +48,7 @@ TEST_P(SharedKeysCuda, GroupsOfEverySizeAreAsGoodAsNaive) {
   }
 }
 
-// A step of decoding: the last position next to all keys.
+// A step of decoding: the last position next to all keys. Of sixteen rows, as a largest error of few numbers is chance.
 TEST_P(SharedKeysCuda, OneQueryOfThePastIsAsGoodAsNaive) {
   int turn = 0;
   for (const NamedPattern& p : all_patterns())
@@ -57,7 +57,7 @@ TEST_P(SharedKeysCuda, OneQueryOfThePastIsAsGoodAsNaive) {
         auto masks = masks_of(p.pattern, p.heads, layer, n);
         for (Mask& mask : masks) mask.erase(mask.begin(), mask.end() - 1);
         const std::int64_t key_heads = ++turn % 2 == 0 ? p.heads : 1;
-        const AttentionShape shape{2, n, p.heads, key_sizes[turn % 4], value_sizes[turn % 3], 1, key_heads};
+        const AttentionShape shape{16, n, p.heads, key_sizes[turn % 4], value_sizes[turn % 3], 1, key_heads};
         expect_equals_reference(p, layer, shape, dtypes[turn % 3], masks,
                                 *make_plan(p.pattern, layer, p.heads, n, {}, 1), false);
         if (HasFailure()) return;

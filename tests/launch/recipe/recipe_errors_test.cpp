@@ -35,7 +35,7 @@ const Edit mixers[] = {
     {attention, "  mixers: [{kind: attention, parts: [dense], stride: 8, integration: merged, memory: {length: 64}}]",
      "r.yaml:8: unknown key 'memory' in model.mixers.0; choose from layers, heads, kind, integration, parts, stride, "
      "window, summary, distinct_heads, summary_inclusive, first, dilation, block, blocks, shifts, random, draw, seed, "
-     "direction, sink, key_heads"},
+     "direction, sink, key_heads, labels"},
     {attention,
      "  mixers:\n  - {kind: distance, table: none}\n  - {kind: distance, table: none, layers: 2}\n"
      "  - {kind: distance, table: none}\n  positions: none",
