@@ -48,18 +48,35 @@ inline double largest_of(const std::vector<double>& a) {
   return largest;
 }
 
-// At most twice the error of the naive computation, plus what another order of the same sums may cause: one rounding of
-// f32 at the size of the summed terms, and one of the type at the size of the result. With few large elements the naive
-// rounding error may happen to be almost zero.
+// The errors of a result, and what they may be, summed over one or several inputs: at most twice the error of the naive
+// computation, plus what another order of the same sums may cause, one rounding of f32 at the size of the summed terms,
+// and one of the type at the size of the result. With few large elements the naive rounding error may happen to be
+// almost zero.
+struct ErrorBudget {
+  Difference mine, allowed;
+
+  void add(const std::vector<double>& x, const std::vector<double>& naive, const std::vector<double>& exact,
+           Dtype dtype, const std::vector<double>& terms) {
+    const Difference found = difference_of(x, exact), by_naive = difference_of(naive, exact);
+    const double rounding = ulp_of(dtype) / 2, term_rounding = ulp_of(Dtype::f32) / 2;
+    mine.largest += found.largest;
+    mine.rms += found.rms;
+    allowed.largest += 2 * by_naive.largest + rounding * largest_of(exact) + term_rounding * largest_of(terms);
+    allowed.rms += 2 * by_naive.rms + rounding * rms_of(exact) + term_rounding * rms_of(terms);
+  }
+  bool holds() const { return mine.largest <= allowed.largest && mine.rms <= allowed.rms; }
+  void expect(const std::string& name, const std::string& where) const {
+    EXPECT_LE(mine.largest, allowed.largest) << name << ", largest error, " << where;
+    EXPECT_LE(mine.rms, allowed.rms) << name << ", rms error, " << where;
+  }
+};
+
 inline void expect_as_good_as_naive(const char* name, const std::vector<double>& x, const std::vector<double>& naive,
                                     const std::vector<double>& exact, Dtype dtype, const std::vector<double>& terms,
                                     const std::string& where) {
-  const Difference mine = difference_of(x, exact), allowed_error = difference_of(naive, exact);
-  const double rounding = ulp_of(dtype) / 2, term_rounding = ulp_of(Dtype::f32) / 2;
-  EXPECT_LE(mine.largest, 2 * allowed_error.largest + rounding * largest_of(exact) + term_rounding * largest_of(terms))
-      << name << ", largest error, " << where;
-  EXPECT_LE(mine.rms, 2 * allowed_error.rms + rounding * rms_of(exact) + term_rounding * rms_of(terms))
-      << name << ", rms error, " << where;
+  ErrorBudget budget;
+  budget.add(x, naive, exact, dtype, terms);
+  budget.expect(name, where);
 }
 
 // A head's sum over its rows of -exp(sink - lse) (dout . o), from o and lse as a call stored them.

@@ -16,6 +16,7 @@ struct AttentionShape {
   std::int64_t batch = 1, n = 1, heads = 1, key_size = 4, value_size = 4;
   std::int64_t queries = 0;    // 0: n
   std::int64_t key_heads = 0;  // 0: heads
+  std::uint32_t draw = 0;      // which of many random inputs
 
   std::int64_t n_q() const { return queries > 0 ? queries : n; }
   std::int64_t heads_of_keys() const { return key_heads > 0 ? key_heads : heads; }
@@ -33,7 +34,7 @@ struct AttentionInput {
 
   AttentionInput(const AttentionShape& s, Dtype type) : shape(s), dtype(type) {
     const auto fill = [&](std::vector<double>& x, std::int64_t count, std::uint64_t stream) {
-      const std::vector<double>& normals = testing::drawn_normals(stream, 0, static_cast<std::size_t>(count));
+      const std::vector<double>& normals = testing::drawn_normals(stream, s.draw, static_cast<std::size_t>(count));
       x.resize(static_cast<std::size_t>(count));
 #pragma omp parallel for
       for (std::int64_t i = 0; i < count; ++i)
