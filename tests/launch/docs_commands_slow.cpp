@@ -78,10 +78,16 @@ void make_files(const TemporaryDirectory& dir) {
   write_text(dir / "FILE", text);
   write_text(dir / "prompt.txt", text.substr(0, 100));
   write_text(dir / "texts/a.txt", text);
+  std::string records;
+  for (int i = 0; i < 40; ++i)
+    records += "{\"text\": \"" + text.substr(static_cast<std::size_t>(100 * i), 100) + "\"}\n";
+  write_text(dir / "train.jsonl", records);
+  write_text(dir / "valid.jsonl", records.substr(0, 1130));
   fs::create_directories(dir / "more");
   std::ofstream(dir / "enwik8", std::ios::binary).seekp(99999999).put('x');  // as long as the real one
   const std::string pack =
-      "cd '" + dir.path() + "' && gzip -c FILE > more/FILE.gz && python3 -m zipfile -c enwik8.zip enwik8";
+      "cd '" + dir.path() +
+      "' && gzip -c FILE > more/FILE.gz && gzip train.jsonl && python3 -m zipfile -c enwik8.zip enwik8";
   ASSERT_EQ(std::system(pack.c_str()), 0);
   std::vector<float> sound(40000);
   fs::create_directories(dir / "music");
