@@ -40,7 +40,7 @@ if(NOT LONGSTRIDE_CUDA)
     target_compile_options(emulated_kernels PRIVATE -O1 $<$<CXX_COMPILER_ID:GNU>:-fexpensive-optimizations>)
   endif()
   longstride_tests(emulated LINK emulated_kernels LEAVE_OUT /machine/
-    SLOW In/EmulatedFeaturesOften.*
+    SLOW In/EmulatedFeaturesOften.* EmulatedOneQuery.IsAsGoodAsNaiveForEveryPattern
     Shapes/EmulatedPanels.*/500_x_* Shapes/EmulatedPanels.*/800_x_* Shapes/EmulatedPanels.*/1100_x_*
     Cases/EmulatedDistanceKernels.*memories* Cases/EmulatedDistanceKernels.*/heads_of_*
     Cases/EmulatedDistanceKernels.*of_heads_of_64 Cases/EmulatedDistanceKernels.*/dilated_heads_of_64
