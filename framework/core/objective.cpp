@@ -43,6 +43,20 @@ void write_types(const Batch& batch, std::int64_t row, const RowBytes& of, std::
   });
 }
 
+// The groups of a row, within documents, in order. Ids before the bytes are of the first one, padding of the last.
+void write_sentences(const Batch& batch, std::int64_t row, const RowBytes& of, std::int64_t leading,
+                     std::int64_t count) {
+  if (!batch.sentences.given()) return;
+  const std::int64_t seq = batch.sentences.size(1);
+  auto* const sentences = batch.sentences.as<std::int32_t>() + row * seq;
+  std::int32_t last = -1;
+  of.each_group(count, [&](std::int64_t begin, std::int64_t end) {
+    std::fill(sentences + leading + begin, sentences + leading + end, ++last);
+  });
+  std::fill_n(sentences, leading, 0);
+  std::fill(sentences + leading + count, sentences + seq, std::max(last, 0));
+}
+
 }  // namespace
 
 void Objective::write_row_of(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const {
@@ -50,21 +64,8 @@ void Objective::write_row_of(const Batch& batch, std::int64_t row, const RowByte
   write(batch, row, of, key);
   const std::int64_t count = std::min(of.length.value_or(seq) + leading(), seq);
   write_groups(batch, row, of.documents, count);
-  write_sentences(batch, row, of, leading());
+  write_sentences(batch, row, of, leading(), count - leading());
   write_types(batch, row, of, leading(), count - leading());
-}
-
-// Ids before the bytes are of the first sentence.
-void Objective::write_sentences(const Batch& batch, std::int64_t row, const RowBytes& of, std::int64_t leading) {
-  if (!batch.sentences.given()) return;
-  const std::int64_t seq = batch.tokens.size(1), count = std::min(of.length.value_or(seq - leading), seq - leading);
-  auto* sentences = batch.sentences.as<std::int32_t>() + row * seq;
-  std::int32_t last = -1;
-  of.each_group(count, [&](std::int64_t begin, std::int64_t end) {
-    std::fill(sentences + leading + begin, sentences + leading + end, ++last);
-  });
-  std::fill_n(sentences, leading, 0);
-  std::fill(sentences + leading + count, sentences + seq, std::max(last, 0));
 }
 
 Figure Objective::shown_of(const Scored& scored) const {

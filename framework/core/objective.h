@@ -103,7 +103,7 @@ class Objective {
   virtual std::int64_t leading() const { return 0; }
   // Needs of the data: the labels of a sequence, 0 if it reads none, and groups or documents.
   virtual std::int64_t labels() const { return 0; }
-  // The fault of the labels of a sequence of so many bytes, such as "has class 7, but ..."; empty: none.
+  // The fault of the labels of a sequence of this length, such as "has class 7, but ..."; empty: none.
   virtual std::string problem_of_labels(std::span<const std::uint32_t> /*labels*/, std::int64_t /*bytes*/) const {
     return {};
   }
@@ -136,8 +136,6 @@ class Objective {
   virtual double guess() const = 0;
 
   void write_row_of(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& key) const;
-  // The sentences of row `row`, if the batch has them: its groups, within documents, behind `leading` ids.
-  static void write_sentences(const Batch& batch, std::int64_t row, const RowBytes& of, std::int64_t leading);
 
   Figure shown_of(const Scored& scored) const;
   // The figures of a mean loss, as training knows it.

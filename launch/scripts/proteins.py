@@ -57,7 +57,7 @@ def titles_of(path):
             size, begin = headers[place + len(TITLE)], place + len(TITLE) + 1
             if headers[place:place + len(TITLE)] != TITLE:
                 raise struct.error
-            if size & 128:  # the length has so many bytes
+            if size & 128:  # the low bits count the bytes of the length
                 begin, size = begin + (size & 127), int.from_bytes(headers[begin:begin + (size & 127)], "big")
             if begin + size > len(headers):
                 raise struct.error

@@ -69,7 +69,7 @@ class DocumentCutter {
   DocumentFile file_;
   std::int64_t documents_ = 0, of_file_ = 0;  // that have ended; that have begun in this file
   bool open_ = false;                         // a document has bytes
-  std::int64_t bytes_ = 0;                    // so many
+  std::int64_t bytes_ = 0;                    // length of the open document so far
   struct Taken {
     std::string name;  // file, record or document whose labels these are
     std::vector<std::uint16_t> labels;

@@ -12,7 +12,7 @@ std::shared_ptr<const Mixer> AttentionFamily::layer(ParameterSet& parameters, St
   AttentionMixerConfig config;
   config.width = block.width;
   config.heads = form_.heads;
-  config.key_heads = key_heads_;
+  config.key_heads = heads_.key_heads;
   config.key_size = block.key_size();
   config.value_size = block.value_size();
   config.weight_deviation = deviation;
@@ -20,8 +20,8 @@ std::shared_ptr<const Mixer> AttentionFamily::layer(ParameterSet& parameters, St
   config.label_deviation = block.deviation_or(block.init_deviations.distance_table, static_cast<double>(block.width));
   config.biased = block.attention_bias;
   config.output_biased = block.attention_bias && form_.output_bias;
-  config.sink = sink_;
-  config.labels = labels_;
+  config.sink = heads_.sink;
+  config.labels = heads_.labels;
   config.transform = block.transform();
   config.segment = form_.segment;
   if (block.global.added > 0 || !kernels::has_lists(plans_->pattern(), 0, form_.heads)) config.global = block.global;

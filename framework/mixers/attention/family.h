@@ -11,20 +11,17 @@ namespace longstride {
 class AttentionFamily final : public MixerFamily {
  public:
   AttentionFamily(const MixerForm& form, const kernels::PatternConfig& pattern, const AttentionHeads& heads)
-      : form_(form),
-        sink_(heads.sink),
-        labels_(heads.labels),
-        key_heads_(heads.key_heads > 0 ? heads.key_heads : form.heads),
-        plans_(std::make_shared<AttentionPlans>(pattern, form.heads, key_heads_)) {}
+      : form_(form), heads_(heads) {
+    if (heads_.key_heads == 0) heads_.key_heads = form.heads;
+    plans_ = std::make_shared<AttentionPlans>(pattern, form.heads, heads_.key_heads);
+  }
 
   std::shared_ptr<const Mixer> layer(ParameterSet& parameters, StateSet& states,
                                      const LayerPlace& place) const override;
 
  private:
   MixerForm form_;
-  bool sink_;
-  std::int64_t labels_;
-  std::int64_t key_heads_;
+  AttentionHeads heads_;  // with key heads
   std::shared_ptr<const AttentionPlans> plans_;
 };
 

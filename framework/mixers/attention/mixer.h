@@ -186,7 +186,7 @@ class AttentionMixer final : public Mixer {
   // Converts the gradients in dqkv, in place, from those of the transformed queries and keys to those of qkv.
   void transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const;
   Tensor queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const;  // (batch, seq, heads of both, key size)
-  // The key heads of so many heads.
+  // How many key heads `heads` query heads read.
   std::int64_t keys_of(std::int64_t heads) const { return heads / (config_.heads / config_.key_heads); }
   std::vector<std::int64_t> column_groups() const;  // the widths of q, k and v in qkv
   // Adds the gradient of the bias in qkv, for sequences of this many positions: over dqkv only where it has to.

@@ -1,4 +1,5 @@
 // o and lse of a query tile: an online softmax over the key tiles of all parts of a pass.
+#include "kernels/attention/portable/online_softmax.cuh"
 #include "kernels/attention/portable/products.cuh"
 #include "kernels/attention/term/distance_tiles.cuh"
 #include "kernels/attention/term/labels.cuh"
@@ -18,39 +19,6 @@ constexpr std::size_t shared_bytes() {
   constexpr TileShape tile = tile_shape<Term, Key, Value>;
   return sizeof(T) * (tile.queries * Key + 2 * tile.keys * (Key + Value) + Own<Term, T, Key, Value>::elements);
 }
-
-// A lane's state of the softmax of its two rows, with scores in base 2.
-struct Softmax {
-  float top[2] = {-INFINITY, -INFINITY};  // largest score
-  float sum[2] = {0, 0};                  // this lane's share of the denominator, relative to top
-
-  // Turns scores into probabilities relative to the largest so far, and rescales `acc` to it. weigh(j, e) is what the
-  // exponential of an element is multiplied by.
-  template <int Scores, int Values, class F>
-  __device__ void add(float (&s)[Scores][4], float (&acc)[Values][4], F&& weigh) {
-#pragma unroll
-    for (int upper = 0; upper < 2; ++upper) {
-      float largest = top[upper];
-#pragma unroll
-      for (int j = 0; j < Scores; ++j) largest = fmaxf(largest, fmaxf(s[j][2 * upper], s[j][2 * upper + 1]));
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 2));
-      const float base = largest == -INFINITY ? 0.0f : largest;  // -infinity minus itself is NaN
-      const float shrink = exp2_approx(top[upper] - base);
-      top[upper] = largest;
-      float share = 0;
-#pragma unroll
-      for (int j = 0; j < Scores; ++j)
-#pragma unroll
-        for (int e = 2 * upper; e < 2 * upper + 2; ++e) share += s[j][e] = weigh(j, e) * exp2_approx(s[j][e] - base);
-      sum[upper] = sum[upper] * shrink + share;
-#pragma unroll
-      for (int j = 0; j < Values; ++j)
-#pragma unroll
-        for (int e = 2 * upper; e < 2 * upper + 2; ++e) acc[j][e] *= shrink;
-    }
-  }
-};
 
 template <int Scores>
 __device__ inline void scale_scores(float (&s)[Scores][4], float scale, bool masked, const TwoIntervals& in,

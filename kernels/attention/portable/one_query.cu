@@ -1,5 +1,6 @@
 // A block has a tile of 16 rows, the query heads of one key head, and a share of the tiles of 64 keys that they see.
 // Its four warps have 16 keys of every tile each, with an online softmax of their own, and are merged in order.
+#include "kernels/attention/portable/online_softmax.cuh"
 #include "kernels/attention/portable/products.cuh"
 #include "kernels/attention/sink.h"
 #include "kernels/base/cuda_launch.cuh"
@@ -62,38 +63,9 @@ struct KeyWalk {
   }
 };
 
-// A warp's softmax of the lane's two rows, with scores in base 2.
-struct WarpSoftmax {
-  float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-
-  template <int Values>
-  __device__ void add(float (&s)[2][4], float (&acc)[Values][4]) {
-#pragma unroll
-    for (int upper = 0; upper < 2; ++upper) {
-      float largest = top[upper];
-#pragma unroll
-      for (int j = 0; j < 2; ++j) largest = fmaxf(largest, fmaxf(s[j][2 * upper], s[j][2 * upper + 1]));
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 2));
-      const float base = largest == -INFINITY ? 0.0f : largest, shrink = exp2_approx(top[upper] - base);
-      top[upper] = largest;
-      float share = 0;
-#pragma unroll
-      for (int j = 0; j < 2; ++j)
-#pragma unroll
-        for (int e = 2 * upper; e < 2 * upper + 2; ++e) share += s[j][e] = exp2_approx(s[j][e] - base);
-      sum[upper] = sum[upper] * shrink + share;
-#pragma unroll
-      for (int j = 0; j < Values; ++j)
-#pragma unroll
-        for (int e = 2 * upper; e < 2 * upper + 2; ++e) acc[j][e] *= shrink;
-    }
-  }
-};
-
 // Stores a warp's sums, and merges those of all.
 template <int Value>
-__device__ void store_partial(const OneQueryCall& call, const float (&acc)[Value / 8][4], const WarpSoftmax& softmax,
+__device__ void store_partial(const OneQueryCall& call, const float (&acc)[Value / 8][4], const Softmax& softmax,
                               float* shared) {
   constexpr int row_floats = Value + 2;
   const int lane = this_lane(), warp = this_warp();
@@ -166,7 +138,7 @@ __global__ __launch_bounds__(block_threads) void one_query_kernel(const __grid_c
   copies_commit();
   const int warp = this_warp(), lane = this_lane();
   float acc[1][Value / 8][4] = {};
-  WarpSoftmax softmax;
+  Softmax softmax;
   for (std::int32_t tile = from, stage = 0; tile < until; ++tile, stage ^= 1) {
     const std::int32_t seen = walk.end - walk.begin;  // keys of the tile, or more
     walk.begin += tile_keys;
@@ -183,7 +155,7 @@ __global__ __launch_bounds__(block_threads) void one_query_kernel(const __grid_c
         const int key = warp * warp_keys + 8 * j + lane % 4 * 2 + e % 2;
         s[0][j][e] = key < seen ? s[0][j][e] * call.scale : -INFINITY;
       }
-    softmax.add(s[0], acc[0]);
+    softmax.add(s[0], acc[0], [](int, int) { return 1.0f; });
     multiply_probability_strips<T, warp_keys>(acc, s, Tile<T, Value>{v_of(stage).data + warp * warp_keys * Value});
   }
   copies_wait<0>();
