@@ -20,8 +20,7 @@ inline std::vector<std::uint8_t> random_rows(const BatchLayout& layout, const Ob
   for (std::int64_t r = 0; r < batch.rows(); ++r) {
     for (std::uint8_t& byte : row) byte = static_cast<std::uint8_t>(generator() >> 24);
     const RowBytes of{.bytes = row.data(), .starts = false, .groups = {ends, 0}};
-    objective.write(batch, r, of, {1, r});
-    Objective::write_sentences(batch, r, of, objective.leading());
+    objective.write_row_of(batch, r, of, {1, r});
   }
   return block;
 }
