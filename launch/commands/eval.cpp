@@ -41,9 +41,10 @@ void add(nlohmann::ordered_json& out, const EvaluatedMemory& memory) {
 }
 
 void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& result) {
-  const std::int64_t context = run.recipe.data.context, min_context = o.request.min_context;
+  const DataConfig in_effect = data_in_effect(run, o.request);
+  const std::int64_t context = in_effect.context, min_context = o.request.min_context;
   const EvaluatedMemory memory = memory_in_effect(run, o.request);
-  const Documents documents = data_in_effect(run, o.request).documents;
+  const Documents documents = in_effect.documents;
   const std::string& data = o.request.data.empty() ? run.recipe.data.path : o.request.data;
   const Figure shown = run.recipe.objective->shown_of(result.scored);
   if (o.json) {
@@ -120,6 +121,7 @@ void keep(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& re
   kept.spread = request.spread;
   kept.memory = memory_in_effect(run, request);
   kept.streams = result.streams;
+  kept.context = request.context < run.recipe.data.context ? request.context : 0;
   if (const Documents documents = data_in_effect(run, request).documents; documents != Documents::joined)
     kept.documents = name_of(documents);
   kept.bytes = result.bytes;
@@ -175,6 +177,8 @@ void add_eval(CLI::App& app, Session& session) {
       ->capture_default_str()
       ->check(CLI::IsMember({"train", "valid", "test"}));
   eval->add_option("--data", o->request.data, "a prepared dataset other than the recipe's");
+  eval->add_option("--context", o->request.context, "bytes of a window; default: the recipe's data.context, the most")
+      ->check(above_zero());
   eval->add_option("--min-context", o->request.min_context,
                    "minimum number of bytes of context for every scored byte; default: 0")
       ->check(not_below_zero());
@@ -217,7 +221,7 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_flag("--leak", o->leak,
                  "how much scores of bytes change with those behind them, or of hidden bytes with themselves and other "
                  "documents, over 16 windows or --windows; 0: nothing that should not be is read")
-      ->excludes("--losses", "--spread", "--min-context");
+      ->excludes("--losses", "--spread", "--context", "--min-context");
   add_device_option(*eval, o->device);
   add_json_option(*eval, o->json);
   eval->callback([o, eval, &session] { run_eval(*o, *eval, session); });

@@ -175,7 +175,7 @@ std::vector<KeptEvaluation> kept_evaluations(const std::string& run, const Objec
          line.whole("windows"), line.has("spread") && line.at("spread") == true,
          EvaluatedMemory{line.optional_whole("memory"), line.optional_whole("clamp"), line.optional_whole("compressed"),
                          line.has("same_length") && line.at("same_length") == true},
-         line.whole("streams"), line.text("documents")});
+         line.whole("streams"), line.text("documents"), line.whole("context")});
   });
   return kept;
 }
@@ -196,6 +196,8 @@ std::string memory_text(const KeptEvaluation& evaluation) {
   if (evaluation.streams > 1) text += fmt::format("{}{} streams", text.empty() ? "" : ", ", evaluation.streams);
   if (!evaluation.documents.empty())
     text += fmt::format("{}documents {}", text.empty() ? "" : ", ", evaluation.documents);
+  if (evaluation.context > 0)
+    text += fmt::format("{}context {}", text.empty() ? "" : ", ", thousands(evaluation.context));
   return text;
 }
 
@@ -224,6 +226,7 @@ void keep_evaluation(const std::string& run, const KeptEvaluation& e, const Obje
   if (e.memory.same_length) line["same_length"] = true;
   if (e.streams > 0) line["streams"] = e.streams;
   if (!e.documents.empty()) line["documents"] = e.documents;
+  if (e.context > 0) line["context"] = e.context;
   const std::string text =
       line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path need not be UTF-8
   AppendFile(path).append((cut_short ? "\n" : "") + text + '\n');

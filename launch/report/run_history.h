@@ -56,19 +56,20 @@ struct KeptEvaluation {
   EvaluatedMemory memory;    // in effect
   std::int64_t streams = 0;  // streams that were read side by side; 0: none, or unknown
   std::string documents;     // "separate" or "rows"; empty: joined
+  std::int64_t context = 0;  // bytes of a window; 0: the run's
 
   bool same_question(const KeptEvaluation& other) const {
     return step == other.step && split == other.split && data == other.data && weights == other.weights &&
            min_context == other.min_context && max_windows == other.max_windows && spread == other.spread &&
            memory == other.memory && streams == other.streams && documents == other.documents &&
-           (sha256 == other.sha256 || sha256.empty() || other.sha256.empty());
+           context == other.context && (sha256 == other.sha256 || sha256.empty() || other.sha256.empty());
   }
 };
 // UserError if there are more than 65,536.
 std::vector<KeptEvaluation> kept_evaluations(const std::string& run, const Objective& objective = default_objective());
 // "1,024, compressed 512, clamp 400", what there is of it.
 std::string text_of(const EvaluatedMemory& memory);
-// "1,024, clamp 400, 32 streams, documents separate": likewise.
+// "1,024, clamp 400, 32 streams, documents separate, context 512": likewise.
 std::string memory_text(const KeptEvaluation& evaluation);
 // Appends a line, unless there is one with the same answer to the same question.
 void keep_evaluation(const std::string& run, const KeptEvaluation& evaluation,

@@ -48,7 +48,7 @@ void set_min_context(EvaluationConfig& config, const Model& model, std::int64_t 
 
 EvaluationConfig config_of(const LoadedRun& run, const Model& model, const EvaluateRequest& request) {
   EvaluationConfig config;
-  config.context = run.recipe.data.context;
+  config.context = data_in_effect(run, request).context;
   config.max_windows = request.max_windows;
   config.spread = request.spread;
   config.keep_losses = request.keep_losses;
@@ -58,6 +58,9 @@ EvaluationConfig config_of(const LoadedRun& run, const Model& model, const Evalu
   config.batch = request.batch > 0 ? request.batch : std::clamp<std::int64_t>(positions / config.context, 1, most);
   set_min_context(config, model, request.min_context);
   if (!model.states().empty()) {
+    if (config.context != run.recipe.data.context)
+      throw user_error("--context cannot be used with this model, which remembers windows of {} bytes; leave it out",
+                       run.recipe.data.context);
     if (request.spread)
       throw user_error(
           "--spread cannot be used with this model, which reads a split in order and remembers what it has read; "
@@ -77,6 +80,10 @@ EvaluatedMemory memory_in_effect(const LoadedRun& run, const EvaluateRequest& re
 DataConfig data_in_effect(const LoadedRun& run, const EvaluateRequest& request) {
   DataConfig data = run.recipe.data;
   if (request.documents) data.documents = *request.documents;
+  if (request.context > data.context)
+    throw user_error("--context is {}, but the run's windows have {} bytes; choose at most that many", request.context,
+                     data.context);
+  if (request.context > 0) data.context = request.context;
   return data;
 }
 

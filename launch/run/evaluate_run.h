@@ -14,6 +14,7 @@ namespace longstride {
 struct EvaluateRequest {
   std::string split = "test";
   std::string data;                         // a prepared dataset other than the recipe's; empty: the recipe's
+  std::int64_t context = 0;                 // bytes of a window, at most the recipe's; 0: the recipe's
   std::int64_t min_context = 0;             // minimum number of bytes of context for every scored byte
   EvaluatedMemory memory;                   // settings in place of the model's own
   std::optional<Documents> documents = {};  // in place of data.documents

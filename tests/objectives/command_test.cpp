@@ -193,6 +193,20 @@ TEST_F(Objectives, LossesOfADecoderAreOnePerPosition) {
   EXPECT_TRUE(std::isnan(losses_in("more.npy", "(197, 16)")[16]));
 }
 
+TEST_F(Objectives, ShorterWindowsAreScoredByThemselves) {
+  good({"eval", "decoder", "--losses", "whole.npy", "--force"});
+  const Json scored = Json::parse(good({"eval", "decoder", "--json", "--context", "8", "--losses", "halves.npy"}).out);
+  EXPECT_EQ(scored.at("context"), 8);
+  EXPECT_NE(text_of(*dir / "decoder/evaluations.jsonl").find(",\"context\":8}\n"), std::string::npos);
+  const std::vector<float> whole = losses_in("whole.npy", "(" + std::to_string(rows_of_test) + ", 16)"),
+                           halves = losses_in("halves.npy", "(" + std::to_string(2 * rows_of_test) + ", 8)");
+  // A byte reads none behind itself, so the first half of a window does not know that the other is gone.
+  for (std::size_t i = 0; i < whole.size(); i += i % 16 == 7 ? 9 : 1) ASSERT_NEAR(halves[i], whole[i], 1e-5F) << i;
+  EXPECT_NE(good({"eval", "decoder", "--context", "8"}).out.find(", context 8: "), std::string::npos);
+  expect_refused({"eval", "decoder", "--context", "17"},
+                 "--context is 17, but the run's windows have 16 bytes; choose at most that many");
+}
+
 TEST_F(Objectives, ReportsShowItsFigures) {
   good({"eval", "run"});
   good({"report", "run"});
