@@ -109,9 +109,8 @@ void check_positions(SettingsChecker& check, const StackConfig& m) {
   if (m.positions == Positions::attention && m.pattern_stride() == 0 &&
       check.none_in({"model.positions", "model.attention", "model.distance", "model.mixers"}))
     check.refuse("model.positions",
-                 "model.positions is attention, whose tables follow the stride of a pattern, which {} lacks; set "
-                 "model.positions: none",
-                 m.mixers.empty() ? "model.distance" : "model.mixers");
+                 "model.positions is attention, whose tables follow the stride of a pattern, but no layer has one; set "
+                 "model.positions: none");
 }
 
 }  // namespace

@@ -307,9 +307,9 @@ void AttentionConfig::check_training(const MixerChecks& checks) const {
                                   : fmt::format("lower it and {} to at most {}", checks.of("summary"), context));
   }
   if (checks.check.none_in({window_key.c_str()}) && pattern.window > context)
-    checks.check.refuse(window_key,
-                        "{0} is {1}, but must be at most data.context, {2}; set {0}: 0, which is stride + 1",
-                        window_key, pattern.window, context);
+    checks.check.refuse(window_key, "{0} is {1}, but must be at most data.context, {2}; {3}", window_key,
+                        pattern.window, context,
+                        pattern.stride > 0 ? fmt::format("set {}: 0, which is stride + 1", window_key) : "lower it");
   const struct {
     const char* name;
     std::int64_t value;

@@ -49,7 +49,7 @@ const Edit mixers[] = {
      "  positions: none\n  mixers: [[{kind: distance, table: none, heads: 1}, {kind: distance, table: none}]]",
      "r.yaml:9: model.mixers.0.1.heads is missing, but mixers side by side divide model.heads, 2, among them; add it"},
     {attention, "  mixers: [{kind: distance, table: none}]\n  positions: attention",
-     "r.yaml:9: model.positions is attention, whose tables follow the stride of a pattern, which model.mixers lacks; "
+     "r.yaml:9: model.positions is attention, whose tables follow the stride of a pattern, but no layer has one; "
      "set model.positions: none"},
     {attention,
      "  mixers:\n  - {kind: attention, integration: merged, parts: [dense], stride: 8}\n"

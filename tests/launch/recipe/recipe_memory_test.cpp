@@ -34,7 +34,7 @@ struct Edit {
 
 const Edit edits[] = {
     {"  positions: none\n", "",
-     "r.yaml:3: model.positions is attention, whose tables follow the stride of a pattern, which model.distance lacks; "
+     "r.yaml:3: model.positions is attention, whose tables follow the stride of a pattern, but no layer has one; "
      "set model.positions: none"},
     {"positions: none", "positions: data",
      "r.yaml:8: model.positions is data, but only pictures have rows, columns and channels; use none"},

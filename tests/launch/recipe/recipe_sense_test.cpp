@@ -129,6 +129,11 @@ const Edit edits[] = {
      "parts: [local, column]\n    stride: 8\n    window: 65",
      "r.yaml:12: model.attention.window is 65, but must be at most data.context, 64; set model.attention.window: 0, "
      "which is stride + 1"},
+    {"parts: [fixed_block, fixed_summary]\n    stride: 8\n    summary: 2", "parts: [local]\n    window: 65",
+     "r.yaml: 2 mistakes:\n  r.yaml:3: model.positions is attention, whose tables follow the stride of a pattern, but "
+     "no "
+     "layer has one; set model.positions: none\n  r.yaml:11: model.attention.window is 65, but must be at most "
+     "data.context, 64; lower it"},
     {"stride: 8", "stride: 8\n    window: 16",
      "r.yaml:12: model.attention.window has no effect without a part that reads it (local, dilated); remove it"},
     {"[fixed_block, fixed_summary]", "[local, column]",
