@@ -178,10 +178,22 @@ def seen_cases():
         "Flex": lambda: flex(mask, "TRITON", mode="max-autotune-no-cudagraphs")}
     yield "sink, window 512", shape, dict(**window, sink=torch.zeros(8, device="cuda")), {
         "without a sink": lambda: ours(**window)}
+    yield "window 512, a key head", shape, dict(**window, key_heads=1), {"FA4": lambda: flash((511, 0))}
+    yield "one query", (8, 65536, 8, 64), dict(pattern=P(), queries=1), {"FA4": flash}
+    blocks = P(parts=["shifted_block"], blocks=2, shifts=[10, 2], direction="both")
+    yield "two blocks", (32, 1024, 12, 64), dict(pattern=blocks), {
+        "without blocks, FA4": lambda: flash(causal=False)}
+
+
+def tensors_of(shape, queries=None, key_heads=None):
+    """q, k and v of (batch, n, heads, size), with fewer queries or key heads where these are given."""
+    batch, n, heads, size = shape
+    keys = (batch, n, key_heads or heads, size)
+    return [torch.randn(x, device="cuda", dtype=torch.bfloat16) for x in ((batch, queries or n, heads, size), keys, keys)]
 
 
 def attention_cases():
-    """Name, shape (batch, n, heads, size), arguments of longstride.attention, and functions that make the peers."""
+    """Name, shape (batch, n, heads, size), arguments of longstride.attention and tensors_of, and what makes the peers."""
     yield from seen_cases()
     for shape in ((4, 12288, 8, 64), (4, 12288, 16, 32), (4, 12288, 4, 128)):
         yield "dense", shape, dict(pattern=P()), {"FA4": flash, "cuDNN": lambda: of_heads(cudnn(causal))}
@@ -206,8 +218,8 @@ def cases(only):
     for name, shape, arguments, peers in attention_cases():
         names.append(name)
         if name.startswith(only):
-            tensors = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
-            yield f"{name} {shape}", tensors, ours(**arguments), peers
+            made = {key: arguments.pop(key) for key in ("queries", "key_heads") if key in arguments}
+            yield f"{name} {shape}", tensors_of(shape, **made), ours(**arguments), peers
     for name, tensors, run, peers in linear.cases():
         names.append(name)
         if name.startswith(only):
