@@ -6,6 +6,7 @@
 // weak all products of the chunk are of rows scaled so. A decay of 0 is exp(-128), which is 0.
 #pragma once
 #include "kernels/base/approximate.cuh"
+#include "kernels/gpu/global.cuh"
 #include "kernels/scan/walk/rows.cuh"
 
 namespace longstride::kernels::cuda::scanning::walk {
@@ -27,28 +28,29 @@ struct ChannelLogs {
   __device__ static int first_row() { return Share::strip() * part; }
 
   __device__ void fetch(const ScanCall& call, const Place& place) {
-    const int c = channel();
+    const int c = channel(), first = first_row();
     const bool low_there = c < call.key_size, high_there = c + 1 < call.key_size;
-    const float* from = call.decay + place.at(call, first_row()) * call.key_size + c;
+    const float* from = call.decay + place.at(call, first) * call.key_size + c;
     const std::int64_t next = static_cast<std::int64_t>(call.heads) * call.key_size;
+    if (call.key_size % 2 == 0) {
 #pragma unroll
-    for (int i = 0; i < part; ++i, from += next) {
-      const int at = first_row() + i;
-      x[i] = {0, 0};
-      if (at >= place.count) continue;
-      if (high_there && call.key_size % 2 == 0) {
-        x[i] = *reinterpret_cast<const float2*>(from);
-      } else {
-        if (low_there) x[i].x = from[0];
-        if (high_there) x[i].y = from[1];
+      for (int i = 0; i < part; ++i, from += next)
+        x[i] = load_or_zero(reinterpret_cast<const float2*>(from), low_there && first + i < place.count);
+    } else {
+#pragma unroll
+      for (int i = 0; i < part; ++i, from += next) {
+        const bool there = first + i < place.count;
+        x[i] = {load_or_zero(from, low_there && there), load_or_zero(from + 1, high_there && there)};
       }
-      if (begins(call, place, at)) x[i] = {no_decay_left, no_decay_left};
     }
+    if (call.begin == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < part; ++i)
+      if (first + i < place.count && begins(call, place, first + i)) x[i] = {no_decay_left, no_decay_left};
   }
   __device__ static bool begins(const ScanCall& call, const Place& place, int at) {
     const int position = place.first + at;
-    return call.begin != nullptr && position > 0 &&
-           call.begin[static_cast<std::int64_t>(place.sequence) * call.n + position] == position;
+    return position > 0 && call.begin[static_cast<std::int64_t>(place.sequence) * call.n + position] == position;
   }
   // Followed by a barrier.
   __device__ void sum(Totals& totals) {

@@ -211,19 +211,19 @@ struct WeakGradients : RunGradients<T, K, V> {
       sum.x += p == strip ? 0.0f : x.x;
       sum.y += p == strip ? 0.0f : x.y;
     }
-    const bool low_there = c < call.key_size, high_there = c + 1 < call.key_size;
     float* to = call.ddecay + at.at(call, row) * call.key_size + c;
     const std::int64_t next = static_cast<std::int64_t>(call.heads) * call.key_size;
+    const int there = c < call.key_size ? at.count - row : 0;
+    if (call.key_size % 2 == 0) {
+#pragma unroll
+      for (int i = 0; i < part; ++i, to += next)
+        if (i < there) *reinterpret_cast<float2*>(to) = {logs.x[i].x + sum.x, logs.x[i].y + sum.y};
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < part; ++i, to += next) {
-      if (row + i >= at.count) continue;
-      const float2 x{logs.x[i].x + sum.x, logs.x[i].y + sum.y};
-      if (high_there && call.key_size % 2 == 0) {
-        *reinterpret_cast<float2*>(to) = x;
-      } else {
-        if (low_there) to[0] = x.x;
-        if (high_there) to[1] = x.y;
-      }
+      if (i < there) to[0] = logs.x[i].x + sum.x;
+      if (i < there && c + 1 < call.key_size) to[1] = logs.x[i].y + sum.y;
     }
   }
 
