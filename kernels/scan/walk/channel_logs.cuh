@@ -101,7 +101,7 @@ struct ChannelLogs {
   __device__ void scale(Swizzled<T, K> tile) const {
     scale<Queries>(tile, [](int, int, float2) {});
   }
-  // Whether the decay of one of the thread's channels over the chunk is strong.
+  // True if the decay of one of the thread's channels over the chunk is strong.
   template <class T>
   __device__ static bool strong(const Totals& totals) {
     const float2 sum = over_parts(totals, 0, parts);
