@@ -13,6 +13,8 @@ namespace longstride::kernels::cuda {
 namespace {
 
 constexpr int lanes = 32, walkers = 8, threads = lanes * walkers;  // a block: packs of channels, and runs of rows
+// Backward a walker sees six rows that are others', so that its run is longer.
+constexpr int backward_walkers = 4, backward_threads = lanes * backward_walkers;
 constexpr int taps = static_cast<int>(widest_convolution), forward_rows = 32, ahead = 4, ahead_backward = 4;
 
 // Rounding to 16 bits is coarser than the approximations.
@@ -61,6 +63,8 @@ struct Convolution {
         channels(args.x.size(2)),
         width(static_cast<int>(args.weight.size(1))) {}
 
+  // True if every position sees all that the taps reach, zeros before the first.
+  __device__ bool plain() const { return begin == nullptr && width == taps; }
   // The rows before position t that it sees, its own document's; the first one continues `before`.
   __device__ int seen_before(std::int64_t s, std::int64_t t) const {
     if (begin == nullptr) return width - 1;
@@ -142,22 +146,28 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 ? 3 : 2) convolution_k
   };
   fetch(begin);
   walk.start(s, begin);
-  for (std::int64_t at = begin; at < end; at += ahead) {
-    Raw<T, V> now[ahead];
-#pragma unroll
-    for (int i = 0; i < ahead; ++i) now[i] = next[i];
-    fetch(at + ahead);
+  Raw<T, V> now[ahead];
+  const auto write = [&](auto whole, std::int64_t at) {
 #pragma unroll
     for (int i = 0; i < ahead; ++i, to += all.channels) {
-      if (at + i >= end) break;
+      if (!whole && at + i >= end) break;
       float own[V], p[V];
       now[i].get(own);
-      walk.sum(own, all.seen_before(s, at + i), p);
+      walk.sum(own, whole ? taps - 1 : all.seen_before(s, at + i), p);
 #pragma unroll
       for (int v = 0; v < V; ++v) p[v] *= sigmoid<T>(p[v]);
       store<V>(to, p);
       walk.pass(own);
     }
+  };
+  for (std::int64_t at = begin; at < end; at += ahead) {
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) now[i] = next[i];
+    fetch(at + ahead);
+    if (all.plain() && at + ahead <= end)
+      write(std::true_type{}, at);
+    else
+      write(std::false_type{}, at);
   }
 }
 
@@ -183,9 +193,8 @@ struct BackwardWalk : Walk<T, V> {
   T* dx;
   float pending[taps][V], dweight[taps][V] = {}, dbias[V] = {};
 
-  // Row t, whose gradient is `above`. It counts for the weights if it is the walk's own.
-  __device__ void add_row(std::int64_t s, std::int64_t t, const float (&own)[V], const float (&above)[V], bool counts) {
-    const int near = all.seen_before(s, t);
+  // A row, before which `near` rows are seen. It counts for the weights if it is the walk's own.
+  __device__ __forceinline__ void add_row(const float (&own)[V], const float (&above)[V], int near, bool counts) {
     float p[V];
     this->sum(own, near, p);
 #pragma unroll
@@ -221,23 +230,30 @@ struct BackwardWalk : Walk<T, V> {
     };
     fetch(begin);
     this->start(s, begin);
-    for (std::int64_t at = begin; at < beyond; at += ahead_backward) {
-      Raw<T, V> now[ahead_backward], now_above[ahead_backward];
-#pragma unroll
-      for (int i = 0; i < ahead_backward; ++i) now[i] = next[i], now_above[i] = next_above[i];
-      fetch(at + ahead_backward);
+    Raw<T, V> now[ahead_backward], now_above[ahead_backward];
+    // whole: all rows are the walk's own, see all before them and complete another's gradient.
+    const auto add = [&](auto whole, std::int64_t at) {
 #pragma unroll
       for (int i = 0; i < ahead_backward; ++i) {
         const std::int64_t t = at + i;
-        if (t >= beyond) break;
+        if (!whole && t >= beyond) break;
         float own[V], above[V];
         now[i].get(own);
         now_above[i].get(above);
-        add_row(s, t, own, above, t < end);
-        if (t - (taps - 1) < begin) continue;
+        add_row(own, above, whole ? taps - 1 : all.seen_before(s, t), whole || t < end);
+        if (!whole && t - (taps - 1) < begin) continue;
         store<V>(to, pending[taps - 1]);
         to += all.channels;
       }
+    };
+    for (std::int64_t at = begin; at < beyond; at += ahead_backward) {
+#pragma unroll
+      for (int i = 0; i < ahead_backward; ++i) now[i] = next[i], now_above[i] = next_above[i];
+      fetch(at + ahead_backward);
+      if (all.plain() && at >= begin + taps - 1 && at + ahead_backward <= end)
+        add(std::true_type{}, at);
+      else
+        add(std::false_type{}, at);
     }
     // The last rows of the sequence, behind which there is nothing.
 #pragma unroll
@@ -251,12 +267,13 @@ struct BackwardWalk : Walk<T, V> {
 
 // A block has a chunk of rows, which its walkers share. Behind the chunks' sums for the weight are those for the bias.
 template <class T, int V>
-__global__ void __launch_bounds__(threads, sizeof(T) == 2 ? 2 : 1)
+__global__ void __launch_bounds__(backward_threads, sizeof(T) == 2 ? 4 : 2)
     convolution_backward_kernel(const Convolution<T> all, const T* dy, T* dx, std::int64_t chunk_rows,
                                 float* partials) {
-  __shared__ float sums[walkers][lanes * V];
-  const std::int64_t c = channel_of(V), rows = all.batch * all.n, share = (chunk_rows + walkers - 1) / walkers,
-                     first = blockIdx.x * chunk_rows, chunk_end = min(first + chunk_rows, rows);
+  __shared__ float sums[backward_walkers][lanes * V];
+  const std::int64_t c = channel_of(V), rows = all.batch * all.n,
+                     share = (chunk_rows + backward_walkers - 1) / backward_walkers, first = blockIdx.x * chunk_rows,
+                     chunk_end = min(first + chunk_rows, rows);
   const bool there = c < all.channels;
   BackwardWalk<T, V> walk(all, there ? c : 0);
   walk.dy = dy;
@@ -277,7 +294,7 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 ? 2 : 1)
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       float sum = 0;
-      for (int w = 0; w < walkers; ++w) sum += sums[w][own + v];
+      for (int w = 0; w < backward_walkers; ++w) sum += sums[w][own + v];
       partials[place(v)] = sum;
     }
   };
@@ -326,7 +343,7 @@ void short_convolution_backward(const ShortConvolutionBackwardArgs& args, const 
     using T = decltype(zero);
     const Convolution<T> all(args);
     const dim3 blocks(static_cast<unsigned>(split.chunks), blocks_for(all.channels, lanes * pack()));
-    run("short_convolution_backward", convolution_backward_kernel<T, pack()>, {blocks, threads}, launch, all,
+    run("short_convolution_backward", convolution_backward_kernel<T, pack()>, {blocks, backward_threads}, launch, all,
         args.dy.as<const T>(), args.dx.as<T>(), split.rows, args.scratch.as<float>());
   });
   const auto* partials = args.scratch.as<const float>();
