@@ -2,6 +2,7 @@
 #include <initializer_list>
 
 #include "kernels/base/add_partials.cuh"
+#include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"
 #include "kernels/gated_norm/gated_norm.h"
@@ -14,7 +15,12 @@ namespace {
 // elements.
 constexpr int threads = 256;
 
-__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+// Rounding to 16 bits is coarser than the approximations.
+template <class T>
+__device__ __forceinline__ float sigmoid(float x) {
+  if constexpr (sizeof(T) == 4) return 1.0f / (1.0f + expf(-x));
+  return reciprocal_approx(1.0f + exp2_approx(-log2_e * x));
+}
 
 template <int V, int P>
 struct Row {
@@ -98,12 +104,13 @@ struct Normed {
     const int lane = all.lane(), size = there ? all.size : 0;
     x.load(all.x + at, lane, all.lanes, size);
     if (all.gate != nullptr) gate.load(all.gate + at, lane, all.lanes, size);
-    if (all.gain != nullptr) gain.load(all.gain + row % all.sets * all.size, lane, all.lanes, size);
+    if (all.gain != nullptr)
+      gain.load(all.gain + (all.sets > 1 ? row % all.sets * all.size : 0), lane, all.lanes, size);
     float squares = 0;
     Row<V, P>::each([&](int p, int v) {
       float& u = h.value[p][v];
       u = x.value[p][v];
-      if (all.gate_first) u *= gate.value[p][v] * sigmoid(gate.value[p][v]);
+      if (all.gate_first) u *= gate.value[p][v] * sigmoid<T>(gate.value[p][v]);
       squares += u * u;
     });
     if (all.gain == nullptr) return;
@@ -121,7 +128,7 @@ __global__ void __launch_bounds__(threads) gated_norm_kernel(const Norm<T> all, 
   Row<V, P>::each([&](int p, int v) {
     float& h = of.h.value[p][v];
     if (all.gain != nullptr) h *= of.gain.value[p][v];
-    if (all.gate != nullptr && !all.gate_first) h *= of.gate.value[p][v] * sigmoid(of.gate.value[p][v]);
+    if (all.gate != nullptr && !all.gate_first) h *= of.gate.value[p][v] * sigmoid<T>(of.gate.value[p][v]);
   });
   if (there) of.h.store(y + row * all.size, all.lane(), all.lanes, all.size);
 }
@@ -139,16 +146,16 @@ __global__ void __launch_bounds__(threads)
   for (std::int64_t first = begin; first < end; first += all.groups()) {
     const bool there = first + all.group() < end;
     const std::int64_t row = (there ? first + all.group() : first) * all.sets + blockIdx.y, at = row * all.size;
-    Normed<T, V, P> of(all, row, there);
     Row<V, P> dy, of_gate;
-    dy.load(dy_rows + at, all.lane(), all.lanes, there ? all.size : 0);
+    dy.load(dy_rows + at, all.lane(), all.lanes, there ? all.size : 0);  // before the sums of x are waited for
+    Normed<T, V, P> of(all, row, there);
     float along = 0;
     // dy becomes the gradient of h gain, then of x.
     Row<V, P>::each([&](int p, int v) {
       const float h = of.h.value[p][v], g = of.gate.value[p][v], scale = all.gain != nullptr ? of.gain.value[p][v] : 1;
       float& u = dy.value[p][v];
       if (all.gate != nullptr && !all.gate_first) {
-        const float s = sigmoid(g);
+        const float s = sigmoid<T>(g);
         of_gate.value[p][v] = u * h * scale * s * (1.0f + g * (1.0f - s));
         u *= g * s;
       }
@@ -161,7 +168,7 @@ __global__ void __launch_bounds__(threads)
       float& u = dy.value[p][v];
       if (all.gain != nullptr) u = of.inverse * (u - of.h.value[p][v] * along);
       if (!all.gate_first) return;
-      const float g = of.gate.value[p][v], s = sigmoid(g);
+      const float g = of.gate.value[p][v], s = sigmoid<T>(g);
       of_gate.value[p][v] = u * of.x.value[p][v] * s * (1.0f + g * (1.0f - s));
       u *= g * s;
     });

@@ -28,6 +28,14 @@ __device__ __forceinline__ float load_or_zero(const float* from, bool wanted) {
                : "l"(from), "r"(static_cast<int>(wanted)));
   return x;
 }
+// ld.global.nc.v2
+__device__ __forceinline__ float2 load_or_zero(const float2* from, bool wanted) {
+  float2 x{0, 0};
+  asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p ld.global.nc.v2.f32 {%0, %1}, [%2];}"
+               : "+f"(x.x), "+f"(x.y)
+               : "l"(from), "r"(static_cast<int>(wanted)));
+  return x;
+}
 
 // Prefetches into the second-level cache. Called by one warp. cp.async.bulk.prefetch.L2, or prefetch.global.L2 before
 // Hopper

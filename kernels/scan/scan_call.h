@@ -34,10 +34,11 @@ struct ScanCall {
   float *ddecay = nullptr, *dbeta = nullptr;
   HeadMatrix e;  // f32, delta: du_t, of which dv is b_t times; v is then f32, v_t - R_t^T k_t, of which u is
   ChunkStates states, gradients;
-  char* kept = nullptr;          // walks: a block's states within its run
-  void* inverses = nullptr;      // walks of delta: X of every chunk, as q
-  float* transitions = nullptr;  // the same: M of every run, (units, runs, key size, key size)
-  std::int32_t run_chunks = 0;   // chunks of walk_chunk positions in a run; `chunks` then counts runs
+  char* kept = nullptr;            // walks: a block's states within its run
+  void* inverses = nullptr;        // walks of delta: X of every chunk, as q
+  float* transitions = nullptr;    // the same: M of every run, (units, runs, key size, key size)
+  std::int32_t* strong = nullptr;  // walks of decays per channel: 1 for a run with a strong chunk, (units, runs)
+  std::int32_t run_chunks = 0;     // chunks of walk_chunk positions in a run; `chunks` then counts runs
   std::int32_t n = 0, heads = 0, units = 0, chunks = 0;
   std::int32_t key_size = 0, value_size = 0, columns = 0;
   bool channels = false, both = false, normalised = false, scaled = false;  // scaled: by decays or groups
@@ -91,6 +92,11 @@ template <class T>
 void outputs_of_channel_runs(const ScanCall&, const Launch&);
 template <class T>
 void gradients_of_channel_runs(const ScanCall&, const Launch&);
+// The same of the runs whose decays are weak; those above take the strong ones.
+template <class T>
+void outputs_of_weak_runs(const ScanCall&, const Launch&);
+template <class T>
+void gradients_of_weak_runs(const ScanCall&, const Launch&);
 template <class T>
 void delta_inverses(const ScanCall&, const Launch&);
 // S before every run, or G behind it.

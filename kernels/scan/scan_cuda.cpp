@@ -52,6 +52,7 @@ ScanCall call_of(const Args& args, const ScanScratch& scratch) {
   call.kept = args.scratch.template as<char>() + scratch.kept;
   call.inverses = args.scratch.template as<char>() + scratch.inverses;
   call.transitions = floats(scratch.transitions);
+  call.strong = reinterpret_cast<std::int32_t*>(floats(scratch.strong));
   return call;
 }
 
@@ -84,7 +85,9 @@ void walk(const ScanCall& call, const float* first, float* last, const Launch& l
   }
   call.channels ? sum_channel_runs<T>(call, false, launch) : sum_runs<T>(call, false, launch);
   carry(call, false, call.states.before, first, last, launch);
-  call.channels ? outputs_of_channel_runs<T>(call, launch) : outputs_of_runs<T>(call, launch);
+  if (!call.channels) return outputs_of_runs<T>(call, launch);
+  outputs_of_weak_runs<T>(call, launch);
+  outputs_of_channel_runs<T>(call, launch);
 }
 template <class T>
 void walk_backward(const ScanCall& call, const float* last, float* first, const Launch& launch) {
@@ -95,7 +98,9 @@ void walk_backward(const ScanCall& call, const float* last, float* first, const 
   }
   call.channels ? sum_channel_runs<T>(call, true, launch) : sum_runs<T>(call, true, launch);
   carry(call, true, call.gradients.behind, last, first, launch);
-  call.channels ? gradients_of_channel_runs<T>(call, launch) : gradients_of_runs<T>(call, launch);
+  if (!call.channels) return gradients_of_runs<T>(call, launch);
+  gradients_of_weak_runs<T>(call, launch);
+  gradients_of_channel_runs<T>(call, launch);
 }
 
 template <class Args>

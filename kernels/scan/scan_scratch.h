@@ -8,7 +8,7 @@ namespace longstride::kernels::cuda {
 struct ScanScratch {
   // Offsets in bytes; the pieces that a call does not need have no bytes.
   std::int64_t whole, before, behind, gradients_before, gradients_behind, delta, errors, du, moved, added, kept,
-      inverses, transitions;
+      inverses, transitions, strong;
   bool walks;
   std::int64_t bytes = 0;
 
@@ -44,6 +44,7 @@ struct ScanScratch {
     added = chunk_rows(solves, args.k, args.k.dtype());
     kept = take(walks && backward ? kept_bytes(problem, run) : 0);
     inverses = take(delta_rule && walks ? units * scan_chunks(n) * scan_chunk * scanning::walk_chunk * 2 : 0);
+    strong = take(walks && args.decay.rank() == 4 && !delta_rule ? chunks * 4 : 0);
     transitions = floats(delta_rule && walks, chunks * problem.key_size * problem.key_size);
   }
   // A run's states of every block that runs at once.

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "kernels/base/add_partials.cuh"
+#include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"
 #include "kernels/short_convolution/short_convolution.h"
@@ -12,7 +13,35 @@ namespace longstride::kernels::cuda {
 namespace {
 
 constexpr int lanes = 32, walkers = 8, threads = lanes * walkers;  // a block: packs of channels, and runs of rows
-constexpr int taps = static_cast<int>(widest_convolution), forward_rows = 32, ahead = 4;
+// Backward a walker sees six rows that are others', so that its run is longer.
+constexpr int backward_walkers = 4, backward_threads = lanes * backward_walkers;
+constexpr int taps = static_cast<int>(widest_convolution), forward_rows = 32, ahead = 4, ahead_backward = 4;
+
+// Rounding to 16 bits is coarser than the approximations.
+template <class T>
+__device__ __forceinline__ float sigmoid(float p) {
+  if constexpr (sizeof(T) == 4) return 1.0f / (1.0f + expf(-p));
+  return reciprocal_approx(1.0f + exp2_approx(-log2_e * p));
+}
+
+// V neighbours as they are in memory: what is made of them would wait for them.
+template <class T, int V>
+struct Raw {
+  std::conditional_t<V == 1, T, Words<T, V>> value;
+
+  __device__ void fetch(const T* from) {
+    if constexpr (V == 1)
+      value = *from;
+    else
+      value = read<V>(from);
+  }
+  __device__ void get(float (&to)[V]) const {
+    if constexpr (V == 1)
+      to[0] = to_float(value);
+    else
+      unpack(value, to);
+  }
+};
 
 template <class T>
 struct Convolution {
@@ -34,10 +63,12 @@ struct Convolution {
         channels(args.x.size(2)),
         width(static_cast<int>(args.weight.size(1))) {}
 
+  // True if every position sees all that the taps reach, zeros before the first.
+  __device__ bool plain() const { return begin == nullptr && width == taps; }
   // The rows before position t that it sees, its own document's; the first one continues `before`.
   __device__ int seen_before(std::int64_t s, std::int64_t t) const {
-    const std::int64_t first = begin != nullptr ? begin[s * n + t] : 0;
-    const auto most = static_cast<std::int64_t>(width - 1);
+    if (begin == nullptr) return width - 1;
+    const std::int64_t first = begin[s * n + t], most = width - 1;
     return static_cast<int>(first == 0 || t - first > most ? most : t - first);
   }
   // Row p of a sequence, from channel c on; p may be before the first.
@@ -99,28 +130,44 @@ __device__ inline int walker() { return static_cast<int>(threadIdx.x) / lanes; }
 
 // blockIdx.x: runs of a sequence, blockIdx.z: the sequence.
 template <class T, int V>
-__global__ void __launch_bounds__(threads) convolution_kernel(const Convolution<T> all, T* y) {
+__global__ void __launch_bounds__(threads, sizeof(T) == 2 ? 3 : 2) convolution_kernel(const Convolution<T> all, T* y) {
   const std::int64_t c = channel_of(V), s = blockIdx.z,
                      begin = (static_cast<std::int64_t>(blockIdx.x) * walkers + walker()) * forward_rows,
                      end = min(begin + forward_rows, all.n);
   if (c >= all.channels || begin >= all.n) return;
   Walk<T, V> walk(all, c);
+  const T* from = all.x + (s * all.n + begin) * all.channels + c;
+  T* to = y + (s * all.n + begin) * all.channels + c;
+  Raw<T, V> next[ahead];
+  const auto fetch = [&](std::int64_t at) {
+#pragma unroll
+    for (int i = 0; i < ahead; ++i, from += all.channels)
+      if (at + i < end) next[i].fetch(from);
+  };
+  fetch(begin);
   walk.start(s, begin);
-  for (std::int64_t at = begin; at < end; at += ahead) {
-    float own[ahead][V];
+  Raw<T, V> now[ahead];
+  const auto write = [&](auto whole, std::int64_t at) {
 #pragma unroll
-    for (int i = 0; i < ahead; ++i)
-      if (at + i < end) all.row(s, at + i, c, own[i]);
+    for (int i = 0; i < ahead; ++i, to += all.channels) {
+      if (!whole && at + i >= end) break;
+      float own[V], p[V];
+      now[i].get(own);
+      walk.sum(own, whole ? taps - 1 : all.seen_before(s, at + i), p);
 #pragma unroll
-    for (int i = 0; i < ahead; ++i) {
-      if (at + i >= end) break;
-      float p[V];
-      walk.sum(own[i], all.seen_before(s, at + i), p);
-#pragma unroll
-      for (int v = 0; v < V; ++v) p[v] = p[v] / (1.0f + expf(-p[v]));
-      store<V>(y + (s * all.n + at + i) * all.channels + c, p);
-      walk.pass(own[i]);
+      for (int v = 0; v < V; ++v) p[v] *= sigmoid<T>(p[v]);
+      store<V>(to, p);
+      walk.pass(own);
     }
+  };
+  for (std::int64_t at = begin; at < end; at += ahead) {
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) now[i] = next[i];
+    fetch(at + ahead);
+    if (all.plain() && at + ahead <= end)
+      write(std::true_type{}, at);
+    else
+      write(std::false_type{}, at);
   }
 }
 
@@ -146,17 +193,13 @@ struct BackwardWalk : Walk<T, V> {
   T* dx;
   float pending[taps][V], dweight[taps][V] = {}, dbias[V] = {};
 
-  __device__ void store_row(std::int64_t s, std::int64_t t, const float (&d)[V]) const {
-    store<V>(dx + (s * all.n + t) * all.channels + c, d);
-  }
-  // Row t, whose gradient is `above`. It counts for the weights if it is the walk's own.
-  __device__ void add_row(std::int64_t s, std::int64_t t, const float (&own)[V], const float (&above)[V], bool counts) {
-    const int near = all.seen_before(s, t);
+  // A row, before which `near` rows are seen. It counts for the weights if it is the walk's own.
+  __device__ __forceinline__ void add_row(const float (&own)[V], const float (&above)[V], int near, bool counts) {
     float p[V];
     this->sum(own, near, p);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      const float sigmoid = 1.0f / (1.0f + expf(-p[v])), g = above[v] * sigmoid * (1.0f + p[v] * (1.0f - sigmoid)),
+      const float share = sigmoid<T>(p[v]), g = above[v] * share * (1.0f + p[v] * (1.0f - share)),
                   counted = counts ? g : 0.0f;
 #pragma unroll
       for (int j = taps - 1; j > 0; --j) {
@@ -173,38 +216,64 @@ struct BackwardWalk : Walk<T, V> {
   }
   // Rows [begin, end) of a sequence; those behind them add to their gradients.
   __device__ void run(std::int64_t s, std::int64_t begin, std::int64_t end) {
+    const std::int64_t beyond = min(end + taps - 1, all.n), first = (s * all.n + begin) * all.channels + c;
+    const T *from = all.x + first, *from_above = dy + first;
+    T* to = dx + first;
+    Raw<T, V> next[ahead_backward], next_above[ahead_backward];
+    const auto fetch = [&](std::int64_t at) {
+#pragma unroll
+      for (int i = 0; i < ahead_backward; ++i, from += all.channels, from_above += all.channels) {
+        if (at + i >= beyond) continue;
+        next[i].fetch(from);
+        next_above[i].fetch(from_above);
+      }
+    };
+    fetch(begin);
     this->start(s, begin);
-    const std::int64_t beyond = min(end + taps - 1, all.n);
-    for (std::int64_t at = begin; at < beyond; at += 2) {
-      float own[2][V], above[2][V];
+    Raw<T, V> now[ahead_backward], now_above[ahead_backward];
+    // whole: all rows are the walk's own, see all before them and complete another's gradient.
+    const auto add = [&](auto whole, std::int64_t at) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (at + i >= beyond) break;
-        all.row(s, at + i, c, own[i]);
-        load<V>(dy + (s * all.n + at + i) * all.channels + c, above[i]);
-      }
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < ahead_backward; ++i) {
         const std::int64_t t = at + i;
-        if (t >= beyond) break;
-        add_row(s, t, own[i], above[i], t < end);
-        if (t - (taps - 1) >= begin) store_row(s, t - (taps - 1), pending[taps - 1]);
+        if (!whole && t >= beyond) break;
+        float own[V], above[V];
+        now[i].get(own);
+        now_above[i].get(above);
+        add_row(own, above, whole ? taps - 1 : all.seen_before(s, t), whole || t < end);
+        if (!whole && t - (taps - 1) < begin) continue;
+        store<V>(to, pending[taps - 1]);
+        to += all.channels;
       }
+    };
+    for (std::int64_t at = begin; at < beyond; at += ahead_backward) {
+#pragma unroll
+      for (int i = 0; i < ahead_backward; ++i) now[i] = next[i], now_above[i] = next_above[i];
+      fetch(at + ahead_backward);
+      if (all.plain() && at >= begin + taps - 1 && at + ahead_backward <= end)
+        add(std::true_type{}, at);
+      else
+        add(std::false_type{}, at);
     }
     // The last rows of the sequence, behind which there is nothing.
 #pragma unroll
-    for (int j = taps - 2; j >= 0; --j)
-      if (beyond - 1 - j >= begin && beyond - 1 - j < end) store_row(s, beyond - 1 - j, pending[j]);
+    for (int j = taps - 2; j >= 0; --j) {
+      if (beyond - 1 - j < begin || beyond - 1 - j >= end) continue;
+      store<V>(to, pending[j]);
+      to += all.channels;
+    }
   }
 };
 
 // A block has a chunk of rows, which its walkers share. Behind the chunks' sums for the weight are those for the bias.
 template <class T, int V>
-__global__ void __launch_bounds__(threads) convolution_backward_kernel(const Convolution<T> all, const T* dy, T* dx,
-                                                                       std::int64_t chunk_rows, float* partials) {
-  __shared__ float sums[walkers][lanes * V];
-  const std::int64_t c = channel_of(V), rows = all.batch * all.n, share = (chunk_rows + walkers - 1) / walkers,
-                     first = blockIdx.x * chunk_rows, chunk_end = min(first + chunk_rows, rows);
+__global__ void __launch_bounds__(backward_threads, sizeof(T) == 2 ? 4 : 2)
+    convolution_backward_kernel(const Convolution<T> all, const T* dy, T* dx, std::int64_t chunk_rows,
+                                float* partials) {
+  __shared__ float sums[backward_walkers][lanes * V];
+  const std::int64_t c = channel_of(V), rows = all.batch * all.n,
+                     share = (chunk_rows + backward_walkers - 1) / backward_walkers, first = blockIdx.x * chunk_rows,
+                     chunk_end = min(first + chunk_rows, rows);
   const bool there = c < all.channels;
   BackwardWalk<T, V> walk(all, there ? c : 0);
   walk.dy = dy;
@@ -225,7 +294,7 @@ __global__ void __launch_bounds__(threads) convolution_backward_kernel(const Con
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       float sum = 0;
-      for (int w = 0; w < walkers; ++w) sum += sums[w][own + v];
+      for (int w = 0; w < backward_walkers; ++w) sum += sums[w][own + v];
       partials[place(v)] = sum;
     }
   };
@@ -274,7 +343,7 @@ void short_convolution_backward(const ShortConvolutionBackwardArgs& args, const 
     using T = decltype(zero);
     const Convolution<T> all(args);
     const dim3 blocks(static_cast<unsigned>(split.chunks), blocks_for(all.channels, lanes * pack()));
-    run("short_convolution_backward", convolution_backward_kernel<T, pack()>, {blocks, threads}, launch, all,
+    run("short_convolution_backward", convolution_backward_kernel<T, pack()>, {blocks, backward_threads}, launch, all,
         args.dy.as<const T>(), args.dx.as<T>(), split.rows, args.scratch.as<float>());
   });
   const auto* partials = args.scratch.as<const float>();

@@ -71,6 +71,18 @@ TEST_P(EmulatedScansOften, SmallHeadsAreAsExactAsTheRecurrence) {
   }
 }
 
+// Down to decays over a chunk that are just weak; the last ones are strong in f16.
+TEST_P(EmulatedScansOften, WeakDecaysPerChannelAreAsExactAsTheRecurrenceInEveryOrder) {
+  const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{64, 64}, {128, 64}, {64, 128}, {33, 21}};
+  for (const auto& [key_size, value_size] : sizes)
+    for (const double strength : {0.0, 0.03, 0.4}) {
+      ScanShape s{ScanForm::gated, ScanDecay::channel, key_size == value_size, false, false, true};
+      s.n = 700, s.run = 256, s.key_size = key_size, s.value_size = value_size;
+      s.strength = strength, s.extremes = false;
+      expect_the_recurrence(s, GetParam(), 2);
+    }
+}
+
 // A block carries its state over several chunks, and the last has fewer.
 TEST_P(EmulatedScansOften, LongRunsAreAsExactAsTheRecurrenceInEveryOrder) {
   std::int64_t drawn = 0;

@@ -18,6 +18,9 @@ TEST(EmulatedScans, AreAsExactAsTheRecurrence) {
     expect_the_recurrence(s, Dtype::f32);
     expect_the_recurrence(s, Dtype::bf16);
   }
+  ScanShape weak{ScanForm::gated, ScanDecay::channel, false, false, false, true};
+  weak.n = 150, weak.key_size = 18, weak.value_size = 16, weak.strength = 0.03, weak.extremes = false;
+  expect_the_recurrence(weak, Dtype::bf16, 2);
   ScanShape run{ScanForm::gated, ScanDecay::head, true, false, true, true};
   run.n = 300, run.run = 256, run.key_size = 40, run.value_size = 24;
   expect_the_recurrence(run, Dtype::f16);

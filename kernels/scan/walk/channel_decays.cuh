@@ -6,12 +6,10 @@
 // strong, q is relative to the part's start and k to its end, so that none is positive, and pairs of the part are
 // summed one by one. A decay of 0 is exp(-128), which is 0.
 #pragma once
-#include "kernels/scan/walk/rows.cuh"
+#include "kernels/scan/walk/channel_logs.cuh"
 
 namespace longstride::kernels::cuda::scanning::walk {
 
-// The exponential of the first is 0, that of the second is not.
-inline constexpr float no_decay_left = -128, smallest_decay = -104;
 template <class T>
 inline constexpr float strongest = std::is_same_v<T, __half> ? -5.0f : -40.0f;
 
@@ -30,24 +28,10 @@ struct ChannelProducts {
 
   // A warp a part and a list of channels, of which a lane has two. middle: whether references may be there.
   __device__ void set(const ScanCall& call, const Place& place, bool middle) {
-    const int p = Share::strip(), list = Share::group_number(), lane = this_lane(),
-              c = list * channels_of_list + 2 * lane;
-    const bool low_there = c < call.key_size, high_there = c + 1 < call.key_size;
-    float2 x[part];
-#pragma unroll
-    for (int i = 0; i < part; ++i) {
-      const int at = p * part + i;
-      x[i] = {0, 0};
-      if (at >= place.count) continue;
-      const float* const from = call.decay + place.at(call, at) * call.key_size + c;
-      if (high_there && call.key_size % 2 == 0) {
-        x[i] = *reinterpret_cast<const float2*>(from);
-      } else {
-        if (low_there) x[i].x = from[0];
-        if (high_there) x[i].y = from[1];
-      }
-      if (begins(call, place, at)) x[i] = {no_decay_left, no_decay_left};
-    }
+    const int p = Share::strip(), list = Share::group_number(), lane = this_lane(), c = ChannelLogs<K>::channel();
+    ChannelLogs<K> logs;
+    logs.fetch(call, place);
+    float2(&x)[part] = logs.x;
     float2 sum{0, 0};
 #pragma unroll
     for (int i = 0; i < part; ++i) {
@@ -74,11 +58,6 @@ struct ChannelProducts {
     of_queries[p][c] = is_strong ? 1.0f : expf(middle);
     of_keys[p][c] = is_strong ? 1.0f : expf(whole - middle);
     weak[p][c] = is_strong ? 0.0f : 1.0f;
-  }
-  __device__ static bool begins(const ScanCall& call, const Place& place, int at) {
-    const int position = place.first + at;
-    return call.begin != nullptr && position > 0 &&
-           call.begin[static_cast<std::int64_t>(place.sequence) * call.n + position] == position;
   }
 
   // Scales the same rows and channels of a tile; `to` may be `from`.

@@ -67,17 +67,7 @@ struct ChannelGradients : RunGradients<T, K, V> {
 
   __device__ void set_squares() const {
     each_channel_block(scaled_q, scaled_k, q, k, products, [&](Strip<1>& sum, int early) {
-      sum.each_pair([&](int r, int c, float x, float y) {
-        const int query = row + r, key = early * part + c;
-        x = key <= query ? x : 0.0f;
-        y = key < query ? y : 0.0f;
-        if (call.normalised) {  // scores as the denominators have summed them
-          const float2 summed = unpack<T>(pack<T>(x, y));
-          x = summed.x * numbers.inverse[query];
-          y = summed.y * numbers.inverse[query];
-        }
-        scores.set_pair(query, key, x, y);
-      });
+      sum.each_pair([&](int r, int c, float x, float y) { this->put_score(row + r, early * part + c, x, y); });
     });
     this->each_error_block([&](Strip<1>& sum, int early) {
       sum.each_pair([&](int r, int c, float x, float y) { this->put_error(row + r, early * part + c, x, y); });
@@ -317,7 +307,7 @@ template <class T, int K, int V>
 __global__ __launch_bounds__(
     Shares<K>::threads_of_block,
     channel_blocks_of_multiprocessor<K, V>) void channel_gradients_kernel(const __grid_constant__ ScanCall call) {
-  walk_runs<ChannelGradients<T, K, V>>(call);
+  walk_runs<ChannelGradients<T, K, V>>(call, [&](int unit, int run) { return is_strong(call, unit, run); });
 }
 
 }  // namespace

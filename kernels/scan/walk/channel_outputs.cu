@@ -97,7 +97,7 @@ template <class T, int K, int V>
 __global__ __launch_bounds__(
     Shares<K>::threads_of_block,
     channel_blocks_of_multiprocessor<K, V>) void channel_outputs_kernel(const __grid_constant__ ScanCall call) {
-  ChannelOutputs<T, K, V>{call}.walk();
+  if (is_strong(call, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.x))) ChannelOutputs<T, K, V>{call}.walk();
 }
 
 }  // namespace

@@ -98,6 +98,17 @@ struct RunGradients {
       f(sums[b], early);
     });
   }
+  // Scores as the denominators have summed them.
+  __device__ void put_score(int query, int key, float x, float y) const {
+    x = key <= query ? x : 0.0f;
+    y = key < query ? y : 0.0f;
+    if (call.normalised) {
+      const float2 summed = unpack<T>(pack<T>(x, y));
+      x = summed.x * numbers.inverse[query];
+      y = summed.y * numbers.inverse[query];
+    }
+    scores.set_pair(query, key, x, y);
+  }
   // A position's own is kept apart: what it adds to dq and dk would cancel in the sums for the decays, but not to the
   // last bit.
   __device__ void put_error(int query, int key, float x, float y) const {
@@ -144,15 +155,20 @@ struct RunGradients {
   }
 };
 
-// The runs of a block, one after another: S forwards, then G backwards.
-template <class Gradients>
-__device__ inline void walk_runs(const ScanCall& call) {
+// The runs of a block that it takes(unit, run), one after another: S forwards, then G backwards.
+template <class Gradients, class F>
+__device__ inline void walk_runs(const ScanCall& call, F&& takes) {
   for (int task = static_cast<int>(blockIdx.x); task < call.units * call.chunks; task += static_cast<int>(gridDim.x)) {
+    if (!takes(task / call.chunks, task % call.chunks)) continue;
     Gradients gradients(call, task);
     gradients.walk_forwards();
     gradients.walk_backwards();
     __syncthreads();
   }
+}
+template <class Gradients>
+__device__ inline void walk_runs(const ScanCall& call) {
+  walk_runs<Gradients>(call, [](int, int) { return true; });
 }
 
 template <class Kernel>

@@ -49,6 +49,14 @@ __device__ __forceinline__ void scale_to_end(std::uint32_t (&a)[4], const Produc
   scale_fragment<T>(a, 1, 1, {beyond * out[0], beyond * out[1]}, {beyond * out[8], beyond * out[9]});
 }
 
+// A part of rows, transposed, times numbers of rows, if given.
+template <class T>
+__device__ __forceinline__ void scale_by_rows(std::uint32_t (&a)[4], const float* factors, int p) {
+  if (factors == nullptr) return;
+  const float* const of = factors + p * part + this_lane() % 4 * 2;
+  scale_fragment<T>(a, 1, 1, {of[0], of[1]}, {of[8], of[9]});
+}
+
 // Calls f with the sizes that the call's heads are padded to.
 template <class F>
 void with_sizes(const ScanCall& call, F&& f) {

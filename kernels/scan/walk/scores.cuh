@@ -33,6 +33,19 @@ __device__ __forceinline__ void multiply_visible(Strip<1> (&sums)[Shares<K>::tem
   }
 }
 
+// Q K^T of rows that are scaled (channel_logs.cuh).
+template <int K, class T>
+__device__ inline void set_plain_scores(Swizzled<T, chunk> scores, Swizzled<T, K> q, Swizzled<T, K> k) {
+  Strip<1> sums[Shares<K>::template blocks<chunk>];
+  multiply_visible<K>(sums, q, k);
+  each_block<K>([&](int b, int early) {
+    sums[b].each_pair([&](int r, int c, float x, float y) {
+      const int query = Shares<K>::strip() * part + r, key = early * part + c;
+      scores.set_pair(query, key, key <= query ? x : 0.0f, key < query ? y : 0.0f);
+    });
+  });
+}
+
 template <int K, class T>
 __device__ inline void set_scores(Swizzled<T, chunk> scores, Swizzled<T, K> q, Swizzled<T, K> k, const ScanCall& call,
                                   const Products& products, const Near& near, const float* factor_of_rows = nullptr,

@@ -58,6 +58,40 @@ TEST_P(ScanTest, StrongDecaysAreAsExactAsTheRecurrence) {
   }
 }
 
+// A GPU scales rows by decays that are weak over every chunk of a run, and takes products of those.
+TEST_P(ScanTest, WeakDecaysPerChannelAreAsExactAsTheRecurrence) {
+  const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{64, 64}, {128, 64}, {64, 128}, {33, 21}};
+  std::int64_t drawn = 0;
+  for (const auto& [key_size, value_size] : sizes)
+    for (const std::int64_t run : {128, 256, 512}) {
+      ScanShape s{ScanForm::gated, ScanDecay::channel, drawn % 2 == 1, false, false, true};
+      s.run = device() == kernels::Device::cuda && kernels::bytes_of(compute()) == 2 ? run : 0;
+      s.n = 600 + 7 * drawn++, s.key_size = key_size, s.value_size = value_size, s.extremes = false;
+      for (const double strength : {0.0, 0.02, 0.4}) {  // the last is strong in f16
+        s.strength = strength;
+        expect_the_recurrence(s);
+      }
+    }
+}
+
+// Rows are relative to a reference that later positions of their chunk decide.
+TEST_P(ScanTest, LaterWeakDecaysChangeNoBit) {
+  ScanShape s{ScanForm::gated, ScanDecay::channel};
+  s.n = 192, s.key_size = 24, s.value_size = 16, s.strength = 0.02, s.extremes = false;
+  ScanOperands x = operands(s);
+  ops::run(ctx, x.forward());
+  const std::vector<double> before = x.o.found();
+  const std::int64_t changed = 75;
+  std::vector<double> decay = x.decay->values();
+  for (std::int64_t i = changed * s.key_size; i < s.n * s.key_size; ++i) decay[static_cast<std::size_t>(i)] *= 0.37;
+  x.decay = with_values(s.decays(), exact(), std::move(decay));
+  ops::run(ctx, x.forward());
+  const std::vector<double> after = x.o.found();
+  const auto earlier = static_cast<std::ptrdiff_t>(changed * s.value_size);
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + earlier, after.begin()));
+  EXPECT_NE(before, after);
+}
+
 // The state handed over from one half to the other, and its gradient back.
 TEST_P(ScanTest, HalvesAreTheWhole) {
   for (ScanShape s : scan_shapes()) {

@@ -12,6 +12,9 @@ inline void add_to_global(float2* to, float2 x) {
   to->y += x.y;
 }
 
+inline float load_or_zero(const float* from, bool wanted) { return wanted ? *from : 0; }
+inline float2 load_or_zero(const float2* from, bool wanted) { return wanted ? *from : float2{0, 0}; }
+
 // Blocks run one after the other, so whatever one of them waits for has been written.
 inline void count_release(unsigned* counter) { ++*counter; }
 inline void store_release(unsigned* to, unsigned value) { *to = value; }
