@@ -63,7 +63,8 @@ void backward_by_head(const AttentionBackwardArgs& args, const Launch& launch) {
   if (choice.family == AttentionFamily::intervals)
     return sm90::attention_backward_intervals(args, choice.intervals, delta, sums, launch);
   attention_zero_unreached(args, launch);
-  if (choice.family == AttentionFamily::general) return sm90::attention_backward(args, delta, sums, launch);
+  if (choice.family == AttentionFamily::general)
+    return sm90::attention_backward(args, delta, reinterpret_cast<float*>(sums), sums + choice.label_bytes, launch);
   portable::attention_backward(args, delta, reinterpret_cast<float*>(sums), launch);
 }
 

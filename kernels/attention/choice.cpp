@@ -26,11 +26,21 @@ bool takes_plan(const AttentionPlan& plan) {
   return true;
 }
 
+// Labels, and other queries than keys: of heads of up to 64, whose queries and keys are all rows in natural order.
+bool takes_labels(const AttentionSizes& sizes) {
+  const auto all = [](const RowSet& rows) { return rows.base == 0 && rows.run >= rows.period; };
+  const AttentionPlan& plan = *sizes.plan;
+  return std::max(sizes.key_size, sizes.value_size) <= 64 && !sizes.has_lists && !sizes.mixed_labels &&
+         passes_in(plan) == 1 && plan.queries > 1 &&
+         std::all_of(plan.passes.begin(), plan.passes.end(),
+                     [&](const Pass& pass) { return pass.classes == 1 && all(pass.queries); }) &&
+         std::all_of(plan.parts.begin(), plan.parts.end(), [&](const Part& part) { return all(part.keys); });
+}
+
 bool takes(const AttentionSizes& sizes) {
   const bool is_16_bit = sizes.dtype == Dtype::bf16 || sizes.dtype == Dtype::f16;
   return sizes.path != AttentionPath::portable && is_16_bit && sm90_takes_head(sizes.key_size) &&
-         sm90_takes_head(sizes.value_size) && sizes.plan->queries == sizes.plan->n && sizes.labels == 0 &&
-         takes_plan(*sizes.plan);
+         sm90_takes_head(sizes.value_size) && (sizes.is_plain() || takes_labels(sizes)) && takes_plan(*sizes.plan);
 }
 
 // Heads of one group are told apart by bounds of their own.
@@ -160,7 +170,8 @@ AttentionSizes sizes_of(const Args& args) {
           args.bounds.documents,
           args.lists.given(),
           args.labels.count(),
-          args.k.size(2)};
+          args.k.size(2),
+          args.labels.from_end || (args.labels.clip > 0 && args.labels.key_groups.given())};
 }
 
 // A window that looks ahead, or is clamped by what no closed form says.
@@ -199,14 +210,14 @@ bool clamps_joined(const AttentionSizes& sizes) {
 
 AttentionChoice choose_forward(const AttentionSizes& sizes) {
   AttentionChoice choice;
-  choice.sums_bytes = label_bytes(sizes, false);
+  choice.sums_bytes = choice.label_bytes = label_bytes(sizes, false);
   if (takes_one_query(sizes, choice.one_query)) {
     choice.family = AttentionFamily::one_query;
     choice.sums_bytes = choice.one_query.scratch_bytes(sizes.batch, sizes.value_size);
     return choice;
   }
   if (!takes(sizes)) return choice;
-  const bool is_narrow = !sizes.has_lists && (sizes.bounds == 0 || sizes.by_documents) &&
+  const bool is_narrow = sizes.is_plain() && !sizes.has_lists && (sizes.bounds == 0 || sizes.by_documents) &&
                          find_band(*sizes.plan, choice.band) && (sizes.bounds == 0 || choice.band.classes == 1) &&
                          choice.band.reach <= most_forward_reach(sizes);
   choice.family = is_narrow ? AttentionFamily::band : AttentionFamily::general;
@@ -216,8 +227,16 @@ AttentionChoice choose_forward(const AttentionSizes& sizes) {
 AttentionChoice choose_backward(const AttentionSizes& sizes) {
   AttentionChoice choice;
   choice.delta_bytes = delta_bytes(sizes);
-  choice.sums_bytes = label_bytes(sizes, true);
+  choice.sums_bytes = choice.label_bytes = label_bytes(sizes, true);
   if (!takes(sizes)) return choice;
+  const auto be_general = [&] {
+    choice.family = AttentionFamily::general;
+    if (!sizes.by_documents) choice.sums_bytes += cuda::bounds_from_keys_bytes(sizes.bounds, sizes.plan->n);
+  };
+  if (!sizes.is_plain()) {
+    be_general();
+    return choice;
+  }
   const bool is_band = !sizes.has_lists && find_band(*sizes.plan, choice.band) && clamps_band(sizes, choice.band);
   if (is_band && sizes.bounds == 0 && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key &&
       !sizes.shares_keys()) {
@@ -233,8 +252,7 @@ AttentionChoice choose_backward(const AttentionSizes& sizes) {
     choice.family = AttentionFamily::intervals;
     choice.sums_bytes = choice.intervals.scratch_bytes();
   } else {
-    choice.family = AttentionFamily::general;
-    if (!sizes.by_documents) choice.sums_bytes = cuda::bounds_from_keys_bytes(sizes.bounds, sizes.plan->n);
+    be_general();
   }
   return choice;
 }

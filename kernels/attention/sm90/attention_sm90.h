@@ -14,8 +14,10 @@ namespace longstride::kernels::cuda::sm90 {
 void attention(const AttentionArgs&, const Launch&);
 void attention_band(const AttentionArgs&, const BandPlan&, const Launch&);
 
-// delta (batch, heads, n) f32: the sum over a row of dout * o. scratch: for bounds seen from the keys.
-void attention_backward(const AttentionBackwardArgs&, const float* delta, void* scratch, const Launch&);
+// delta (batch, heads, n) f32: the sum over a row of dout * o. by_label: the choice's scratch of labels; scratch: for
+// bounds seen from the keys.
+void attention_backward(const AttentionBackwardArgs&, const float* delta, float* by_label, void* scratch,
+                        const Launch&);
 void attention_backward_classes(const AttentionBackwardArgs&, const LongBandPlan&, const float* delta, const Launch&);
 // scratch: the plan's scratch_bytes(), aligned to 16 bytes.
 void attention_backward_turns(const AttentionBackwardArgs&, const LongBandPlan&, const float* delta, std::byte* scratch,

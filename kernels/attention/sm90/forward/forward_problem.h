@@ -8,6 +8,7 @@
 #include "kernels/attention/sm90/general/piece_maps.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
 #include "kernels/attention/sm90/row_maps.h"
+#include "kernels/attention/term/labels_sm90.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -26,6 +27,8 @@ struct ForwardProblem {
   float* lse;
   const float* sink;  // (heads); null: none, or it has joined in an earlier pass
   BoundsView bounds;
+
+  __device__ std::int32_t queries() const { return n; }
 };
 
 struct ForwardProblemInPieces : ForwardProblem {
@@ -34,6 +37,13 @@ struct ForwardProblemInPieces : ForwardProblem {
 
 struct ForwardProblemOfLists : ForwardProblem {
   ListsView lists;
+};
+
+// With labels or other queries than keys.
+struct ForwardProblemOfLabels : ForwardProblem {
+  LabelsView labels;
+
+  __device__ std::int32_t queries() const { return labels.queries; }
 };
 
 }  // namespace longstride::kernels::cuda::sm90

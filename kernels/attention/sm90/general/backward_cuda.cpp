@@ -6,6 +6,8 @@
 #include "kernels/attention/joined_part.h"
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/general/backward_problem.h"
+#include "kernels/attention/term/label_products.h"
+#include "kernels/base/cuda_types.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -33,9 +35,19 @@ void join_parts(BackwardProblemInPieces& problem, bool first_pass) {
   }
 }
 
+void begin_labels(const LabelMatrices& of, Dtype dtype, const Launch& launch) {
+  with_gpu_type(dtype, [&](auto zero) { portable::label_products<decltype(zero)>(of, launch); });
+  portable::clear_label_sums(of, launch);
+}
+
 }  // namespace
 
-void attention_backward(const AttentionBackwardArgs& args, const float* delta, void* scratch, const Launch& launch) {
+void attention_backward(const AttentionBackwardArgs& args, const float* delta, float* by_label, void* scratch,
+                        const Launch& launch) {
+  const LabelMatrices matrices(args.labels, args.q, args.scale, by_label);
+  const LabelsView labels(args.labels, matrices, args.k.size(1));
+  const LabelsView* const of_labels = args.labels.given() || labels.queries != labels.keys ? &labels : nullptr;
+  if (args.labels.given()) begin_labels(matrices, args.q.dtype(), launch);
   const bool seen_from_keys = !args.bounds.given() || args.bounds.documents;
   const BoundsView bounds(args.bounds),
       of_keys = seen_from_keys ? bounds : bounds_from_keys(args.bounds, args.k.size(1), scratch, launch);
@@ -51,15 +63,19 @@ void attention_backward(const AttentionBackwardArgs& args, const float* delta, v
     for (int p = 0; p < problem.geometry.passes; ++p) problem.adds[p][0] = number > 0;
     problem.key_sized_gradient = gradient_of(args.dq);
     problem.bounds = bounds;
-    launch_backward_queries(args, problem, launch);
+    launch_backward_queries(args, problem, of_labels, launch);
     problem.key_sized_gradient = gradient_of(args.dk);
     problem.bounds = of_keys;
     problem.value_sized_gradient = gradient_of(args.dv);
     join_parts(problem, number == 0);
     int parts = 0;
     for (int p = 0; p < problem.geometry.passes; ++p) parts = std::max(parts, problem.geometry.pass[p].parts);
-    for (problem.part = 0; problem.part < parts; ++problem.part) launch_backward_keys(args, problem, launch);
+    for (problem.part = 0; problem.part < parts; ++problem.part) launch_backward_keys(args, problem, of_labels, launch);
   }
+  if (args.dtable.given())
+    with_gpu_type(args.q.dtype(), [&](auto zero) {
+      portable::add_table_gradient<decltype(zero)>(matrices, args.dtable.as<float>(), launch);
+    });
 }
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -11,6 +11,7 @@
 #include "kernels/attention/sm90/general/piece_maps.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
 #include "kernels/attention/sm90/row_maps.h"
+#include "kernels/attention/term/labels_sm90.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -37,6 +38,8 @@ struct BackwardProblem {
   const float *lse, *delta;
   BoundsView bounds;                                  // for the rows that a block owns, in rows of the other side
   Gradient key_sized_gradient, value_sized_gradient;  // dQ, or dK and dV
+
+  __device__ std::int32_t queries() const { return geometry.n; }
 };
 
 struct BackwardProblemInPieces : BackwardProblem {
@@ -49,8 +52,18 @@ struct BackwardProblemOfLists : BackwardProblem {
   ListsView lists;  // those of the rows that a block owns
 };
 
+// With labels or other queries than keys.
+struct BackwardProblemOfLabels : BackwardProblem {
+  LabelsView labels;
+
+  __device__ std::int32_t queries() const { return labels.queries; }
+};
+
 // Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`.
-void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch);
-void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch);
+// labels: given with labels or other queries than keys.
+void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
+                             const LabelsView* labels, const Launch& launch);
+void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const LabelsView* labels,
+                          const Launch& launch);
 
 }  // namespace longstride::kernels::cuda::sm90
