@@ -5,6 +5,7 @@
 #include "kernels/attention/bounds_from_keys.h"
 #include "kernels/attention/joined_part.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
+#include "kernels/attention/sm90/general/shares.h"
 
 namespace longstride::kernels {
 namespace {
@@ -151,11 +152,32 @@ std::size_t delta_bytes(const AttentionSizes& sizes) {
   return (rows * sizeof(float) + line - 1) / line * line;
 }
 
-// Products, and in a backward pass sums like them and those of chunks of rows.
-std::size_t label_bytes(const AttentionSizes& sizes, bool backward) {
+// Products, and in a backward pass sums like them, of every share, and those of chunks of rows.
+std::size_t label_bytes(const AttentionSizes& sizes, bool backward, std::int32_t shares = 1) {
   const std::int64_t heads = sizes.batch * std::ssize(sizes.plan->heads), n_q = sizes.plan->queries;
   const std::int64_t chunks = label_chunks(sizes.plan->queries) * sizes.key_size;
-  return static_cast<std::size_t>(heads * sizes.labels * (backward ? 2 * n_q + chunks : n_q)) * sizeof(float);
+  return static_cast<std::size_t>(heads * sizes.labels * (backward ? (1 + shares) * n_q + chunks : n_q)) *
+         sizeof(float);
+}
+
+constexpr std::size_t in_lines(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// Of one part, in which few queries may see many keys or many queries few keys.
+void share_tiles(const AttentionSizes& sizes, AttentionChoice& choice, bool backward) {
+  const AttentionPlan& plan = *sizes.plan;
+  const std::int64_t heads = sizes.batch * std::ssize(plan.heads);
+  if (plan.queries == plan.n || plan.parts.size() != 1) return;
+  constexpr std::int64_t query_rows = 192, key_rows = 128, columns = 64;  // of a block, and of a padded head
+  choice.query_shares = shares_of(heads * ((plan.queries + query_rows - 1) / query_rows), plan.n);
+  const std::int64_t of_queries = choice.query_shares * heads * plan.queries;
+  std::int64_t bytes = choice.query_shares > 1 ? of_queries * (2 * sizes.value_size + 4) : 0;
+  if (backward) {
+    choice.key_shares = shares_of(heads * ((plan.n + key_rows - 1) / key_rows), plan.queries);
+    const std::int64_t of_keys = choice.key_shares * heads * plan.n;
+    bytes = std::max(choice.query_shares > 1 ? 4 * columns * of_queries : 0,
+                     choice.key_shares > 1 ? 2 * 4 * columns * of_keys : 0);
+  }
+  choice.share_bytes = static_cast<std::size_t>(bytes);
 }
 
 template <class Args>
@@ -221,6 +243,8 @@ AttentionChoice choose_forward(const AttentionSizes& sizes) {
                          find_band(*sizes.plan, choice.band) && (sizes.bounds == 0 || choice.band.classes == 1) &&
                          choice.band.reach <= most_forward_reach(sizes);
   choice.family = is_narrow ? AttentionFamily::band : AttentionFamily::general;
+  share_tiles(sizes, choice, false);
+  if (choice.share_bytes > 0) choice.sums_bytes = in_lines(choice.label_bytes) + choice.share_bytes;
   return choice;
 }
 
@@ -231,7 +255,10 @@ AttentionChoice choose_backward(const AttentionSizes& sizes) {
   if (!takes(sizes)) return choice;
   const auto be_general = [&] {
     choice.family = AttentionFamily::general;
+    if (!sizes.is_plain()) share_tiles(sizes, choice, true);
+    choice.sums_bytes = choice.label_bytes = label_bytes(sizes, true, choice.query_shares);
     if (!sizes.by_documents) choice.sums_bytes += cuda::bounds_from_keys_bytes(sizes.bounds, sizes.plan->n);
+    if (choice.share_bytes > 0) choice.sums_bytes = in_lines(choice.sums_bytes) + choice.share_bytes;
   };
   if (!sizes.is_plain()) {
     be_general();

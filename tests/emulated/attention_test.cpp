@@ -66,6 +66,8 @@ constexpr const char* one_or_two_of_each_kernel[] = {
     "both, dense, intervals, 2 labels, queries 450, n 70, heads 64/64",
     "both, dense, 7 labels, queries 130, n 333, heads 64/64",
     "both, dense, intervals, queries 200, n 65, heads 40/64",
+    "both, dense, 2 labels, queries 70, n 1600, heads 64/64",
+    "both, dense, intervals, 25 labels, queries 1600, n 70, heads 64/56",
     "local 65, 4 on 1, n 321, heads 24/32",
     "local 193, 4 on 2, n 333, heads 64/64",
     "column 3, 6 on 2, n 400, heads 64/64",

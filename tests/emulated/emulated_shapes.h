@@ -233,6 +233,11 @@ inline std::vector<EmulatedShape> labelled_sm90_shapes() {
       of_queries(130, {"both, dense", both, 333, 1, 64, 64, sm90, {}, f16, 0, {7, 1, 3}}),
       of_queries(200, {"both, dense", both, 65, 2, 40, 64, sm90, intervals}),
       of_queries(5, {"both, dense", both, 321, 2, 32, 24, sm90, {}, bf16, 0, {}, 3, 1}),
+      // Blocks that share a tile.
+      of_queries(70, {"both, dense", both, 1600, 1, 64, 64, sm90, {}, bf16, 0, {2, 1, 0, true}, 2}),
+      of_queries(1600, {"both, dense", both, 70, 2, 64, 56, sm90, intervals, f16, 0, {25, 2, 12}}),
+      of_queries(40, {"both, dense", both, 1100, 2, 40, 64, sm90, intervals, bf16, 0, {7, 2, 3}, 1, 1}),
+      of_queries(1100, {"both, dense", both, 130, 1, 64, 64, sm90, {}, bf16, 0, {}, 2}),
   };
 }
 

@@ -126,8 +126,8 @@ void label_products(const LabelMatrices& of, const Launch& launch) {
 }
 
 void clear_label_sums(const LabelMatrices& of, const Launch& launch) {
-  check(cudaMemsetAsync(of.sums, 0, static_cast<std::size_t>(of.elements()) * sizeof(float), stream_of(launch)),
-        "cudaMemsetAsync");
+  const auto bytes = static_cast<std::size_t>(of.partials - of.sums) * sizeof(float);
+  check(cudaMemsetAsync(of.sums, 0, bytes, stream_of(launch)), "cudaMemsetAsync");
 }
 
 template <class T>

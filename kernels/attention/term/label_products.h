@@ -22,8 +22,8 @@ struct LabelMatrices {
   float* partials = nullptr;                     // of the table's gradient: those of chunks of rows (choice.h)
 
   LabelMatrices() = default;
-  // scratch: the choice's; its sums and partials are a backward pass's.
-  LabelMatrices(const Labels& labels, const Tensor& queries, double of_scores, float* scratch)
+  // scratch: the choice's; its sums, of `shares` parts that become one, and its partials are a backward pass's.
+  LabelMatrices(const Labels& labels, const Tensor& queries, double of_scores, float* scratch, std::int32_t shares = 1)
       : q(queries),
         n_q(static_cast<std::int32_t>(queries.size(1))),
         heads(static_cast<std::int32_t>(queries.size(2))),
@@ -38,7 +38,7 @@ struct LabelMatrices {
     table_head = labels.table.size(1) > 1 ? labels.table.stride(1) : 0;
     products = scratch;
     sums = products + elements();
-    partials = sums + elements();
+    partials = sums + shares * elements();
   }
   std::int64_t rows() const { return std::int64_t{batch} * heads * n_q; }
   std::int64_t elements() const { return rows() * count; }
@@ -49,7 +49,7 @@ namespace portable {
 // T is __nv_bfloat16, __half or float.
 template <class T>
 void label_products(const LabelMatrices&, const Launch&);
-void clear_label_sums(const LabelMatrices&, const Launch&);
+void clear_label_sums(const LabelMatrices&, const Launch&);  // all before the partials
 // dtable += scale times the sums' products with q, by partial sums of chunks of rows.
 template <class T>
 void add_table_gradient(const LabelMatrices&, float* dtable, const Launch&);

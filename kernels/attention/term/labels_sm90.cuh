@@ -38,12 +38,11 @@ __device__ inline void each_pair(F&& f) {
 class LabelsOfHead {
  public:
   __device__ LabelsOfHead(const LabelsView& view, std::int32_t sequence, std::int32_t head)
-      : view_(view),
-        first_((static_cast<std::int64_t>(sequence) * view.heads + head) * view.queries * view.count),
-        head_(head) {
+      : view_(view), sequence_(sequence), head_(head) {
     if (!by_group()) return;
-    query_groups_ = view.query_groups + static_cast<std::int64_t>(sequence) * view.queries;
-    key_groups_ = view.key_groups + static_cast<std::int64_t>(sequence) * view.keys;
+    const std::int64_t input = view.shares.input(sequence);
+    query_groups_ = view.query_groups + input * view.queries;
+    key_groups_ = view.key_groups + input * view.keys;
   }
 
   __device__ bool some() const { return view_.products != nullptr; }
@@ -58,11 +57,9 @@ class LabelsOfHead {
   }
   // A query's numbers; the last query's beyond.
   __device__ const float* products(std::int32_t query) const {
-    return view_.products + first_ + static_cast<std::int64_t>(min(query, view_.queries - 1)) * view_.count;
+    return view_.products + row_of(view_.shares.input(sequence_), min(query, view_.queries - 1));
   }
-  __device__ float* sums(std::int32_t query) const {
-    return view_.sums + first_ + static_cast<std::int64_t>(query) * view_.count;
-  }
+  __device__ float* sums(std::int32_t query) const { return view_.sums + row_of(sequence_, query); }
   // That of the first label or of the last.
   __device__ float product(std::int32_t query, int which) const {
     return some() ? products(query)[which * (view_.count - 1)] : 0.0f;
@@ -109,10 +106,13 @@ class LabelsOfHead {
   }
 
  private:
+  __device__ std::int64_t row_of(std::int32_t sequence, std::int32_t query) const {
+    return ((static_cast<std::int64_t>(sequence) * view_.heads + head_) * view_.queries + query) * view_.count;
+  }
+
   const LabelsView& view_;
-  std::int64_t first_;
   const std::int32_t *query_groups_ = nullptr, *key_groups_ = nullptr;
-  std::int32_t head_;
+  std::int32_t sequence_, head_;
 };
 
 // Rows are queries, columns keys: forward and dq.

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/attention/sm90/general/shares.h"
 #include "kernels/attention/term/label_products.h"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -15,6 +16,7 @@ struct LabelsView {
   const void* table = nullptr;
   std::int64_t table_label = 0, table_head = 0;  // strides in elements
   const std::int32_t *query_groups = nullptr, *key_groups = nullptr;
+  Shares shares;
 
   // of: null without labels. rows: of keys.
   LabelsView(const Labels& labels, const LabelMatrices& of, std::int64_t rows)

@@ -168,7 +168,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces, OfTerm> 
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       Softmax::Result result = softmax.finish(r);
-      if (problem.sink != nullptr) join_sink(problem.sink[task.head], result.factor, result.lse);
+      if (problem.joins_sink(task.sequence)) join_sink(problem.sink[task.head], result.factor, result.lse);
       factor[r] = result.factor;
       const std::int32_t entry = entry_of(task, r);
       if (threadIdx.x % 4 == 0 && entry < task.length) lse[task.position(entry)] = result.lse;

@@ -29,6 +29,10 @@ struct ForwardProblem {
   BoundsView bounds;
 
   __device__ std::int32_t queries() const { return n; }
+  // Of q, k and v, of a task's.
+  __device__ std::int32_t sequence_of(std::int32_t sequence) const { return sequence; }
+  __device__ Interval share_of(const Interval& seen, std::int32_t) const { return seen; }
+  __device__ bool joins_sink(std::int32_t) const { return sink != nullptr; }
 };
 
 struct ForwardProblemInPieces : ForwardProblem {
@@ -44,6 +48,11 @@ struct ForwardProblemOfLabels : ForwardProblem {
   LabelsView labels;
 
   __device__ std::int32_t queries() const { return labels.queries; }
+  __device__ std::int32_t sequence_of(std::int32_t sequence) const { return labels.shares.input(sequence); }
+  __device__ Interval share_of(const Interval& seen, std::int32_t sequence) const {
+    return labels.shares.clamp(seen, sequence);
+  }
+  __device__ bool joins_sink(std::int32_t sequence) const { return sink != nullptr && labels.shares.of(sequence) == 0; }
 };
 
 }  // namespace longstride::kernels::cuda::sm90

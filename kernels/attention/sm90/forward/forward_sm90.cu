@@ -3,6 +3,7 @@
 #include "kernels/attention/sm90/forward/forward_kernel.cuh"
 #include "kernels/attention/term/label_products.h"
 #include "kernels/base/gpu_kind.h"
+#include "kernels/merge_parts/merge_parts.h"
 
 namespace longstride::kernels::cuda::sm90 {
 namespace {
@@ -12,24 +13,28 @@ struct HeadPasses {
   Geometry geometry;
   bool resumes = false;
   LabelMatrices labels;
+  std::int32_t shares = 1;  // of a task, whose results follow each other in o and lse
 };
 
 template <class Problem>
-Problem empty_problem(const AttentionArgs& args, const LabelMatrices& labels) {
-  if constexpr (std::is_same_v<Problem, ForwardProblemOfLabels>)
-    return {{}, LabelsView(args.labels, labels, args.k.size(1))};
-  else
+Problem empty_problem(const AttentionArgs& args, const HeadPasses& passes) {
+  if constexpr (std::is_same_v<Problem, ForwardProblemOfLabels>) {
+    Problem problem{{}, LabelsView(args.labels, passes.labels, args.k.size(1))};
+    problem.labels.shares = Shares(passes.shares, args.q.size(0), args.k.size(1));
+    return problem;
+  } else {
     return {};
+  }
 }
 
 template <int KeySize, int ValueSize, KeysPerQuery KeyCount, bool Pieces, class T, class Term = NoTerm>
 void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Launch& launch) {
   using F = Forward<T, KeySize, ValueSize, KeyCount, Pieces, Term>;
   const Geometry& geometry = passes.geometry;
-  auto problem = empty_problem<typename F::Problem>(args, passes.labels);
+  auto problem = empty_problem<typename F::Problem>(args, passes);
   std::copy_n(geometry.pass_of, Geometry::most_heads, problem.pass_of);
   problem.heads = Divisor(geometry.heads);
-  problem.batch = Divisor(static_cast<std::int32_t>(args.q.size(0)));
+  problem.batch = Divisor(static_cast<std::int32_t>(args.lse.size(0)));
   problem.heads_per_key = Divisor(static_cast<std::int32_t>(args.q.size(2) / args.k.size(2)));
   problem.n = geometry.n;
   problem.rate = static_cast<float>(args.scale) * log2_e;
@@ -69,7 +74,7 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
   }
   auto* const kernel = forward<T, KeySize, ValueSize, KeyCount, Pieces, Term>;
   allow_shared(kernel, F::shared_bytes);
-  problem.tasks = tiles * args.q.size(0) * args.q.size(2);
+  problem.tasks = tiles * args.lse.size(0) * args.q.size(2);
   const auto blocks = static_cast<unsigned>(
       F::tiling.specialised ? std::min<std::int64_t>(problem.tasks, multiprocessors()) : problem.tasks);
   run("attention_sm90", kernel, {blocks, F::tiling.threads(), F::shared_bytes}, launch, problem);
@@ -141,10 +146,19 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
 
 }  // namespace
 
-void attention(const AttentionArgs& args, const Launch& launch) {
+void attention(const AttentionArgs& whole, const AttentionChoice& choice, const Launch& launch) {
+  AttentionArgs args = whole;
+  const bool is_shared = choice.query_shares > 1 && whole.o.contiguous();  // what is merged is
+  if (is_shared) {
+    auto* const parts = whole.scratch.as<std::byte>() + (choice.sums_bytes - choice.share_bytes);
+    const std::int64_t batch = choice.query_shares * whole.q.size(0);
+    args.o = Tensor(parts, whole.o.dtype(), {batch, whole.o.size(1), whole.o.size(2), whole.o.size(3)});
+    args.lse = Tensor(parts + args.o.bytes(), Dtype::f32, {batch, whole.lse.size(1), whole.lse.size(2)});
+  }
   for (int number = 0; number < passes_in(*args.plan); ++number) {
     HeadPasses passes;
     passes.resumes = number > 0;
+    if (is_shared) passes.shares = choice.query_shares;
     passes.labels = LabelMatrices(args.labels, args.q, args.scale, args.scratch.as<float>());
     geometry_of(*args.plan, number, passes.geometry);
     with_gpu_type(args.q.dtype(), [&](auto zero) {
@@ -153,6 +167,10 @@ void attention(const AttentionArgs& args, const Launch& launch) {
       if constexpr (!std::is_same_v<T, float>) launch_pass<T>(args, passes, launch);
     });
   }
+  const auto of_shares = [&](const Tensor& lse) {
+    return lse.reshape({choice.query_shares, whole.q.size(0), lse.size(1), lse.size(2)});
+  };
+  if (is_shared) merge_parts({args.o, of_shares(args.lse), whole.o, whole.lse}, launch);
 }
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -61,7 +61,8 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source, OfTerm> {
 
     __device__ void load(const Problem& problem, const BackwardTask& task) {
       const std::int64_t row =
-          (static_cast<std::int64_t>(task.sequence) * problem.geometry.heads + task.head) * problem.queries();
+          (static_cast<std::int64_t>(problem.sequence_of(task.sequence)) * problem.geometry.heads + task.head) *
+          problem.queries();
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const std::int32_t entry = task.begin + own_row(r);
@@ -343,6 +344,17 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source, OfTerm> {
 
     __device__ void store() {
       if constexpr (Term::given && side == Side::queries) labels_.template finish<T, KeySize>(key_gradient_);
+      if constexpr (Term::given) {
+        if (problem_.labels.shares.count > 1) {
+          const auto store_part = [&]<int Size>(float* parts, const float(&gradient)[Size], float factor) {
+            const std::int32_t rows = side == Side::queries ? problem_.labels.queries : problem_.labels.keys;
+            store_share<2 * Size>(parts, rows, problem_.geometry.heads, task_, gradient, factor);
+          };
+          store_part(problem_.key_sized_parts, key_gradient_, problem_.scale);
+          if constexpr (side == Side::keys) store_part(problem_.value_sized_parts, value_gradient_, 1.0f);
+          return;
+        }
+      }
       const bool adds = problem_.adds[task_.pass_index][problem_.part];
       store_gradient<T, KeySize>(problem_.key_sized_gradient, task_, key_gradient_, problem_.scale, adds);
       if constexpr (side == Side::keys)

@@ -54,7 +54,7 @@ std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_
 }
 
 template <Side side, int KeySize, int ValueSize, TileSource Source, class T, class Term = NoTerm>
-void launch_backward(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const LabelsView* labels,
+void launch_backward(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const LabelsOfLaunch* labels,
                      const Launch& launch) {
   using B = Backward<T, KeySize, ValueSize, side, Source, Term>;
   const std::int64_t tiles = fill_problem<B>(side, args, KeySize, ValueSize, B::pieces, problem);
@@ -64,7 +64,7 @@ void launch_backward(const AttentionBackwardArgs& args, BackwardProblemInPieces&
   }
   auto* const kernel = backward<T, KeySize, ValueSize, side, Source, Term>;
   allow_shared(kernel, B::shared_bytes);
-  const auto blocks = static_cast<unsigned>(tiles * args.q.size(0) * args.q.size(2));
+  const auto blocks = static_cast<unsigned>(tiles * problem.batch * args.q.size(2));
   const auto start = [&](const typename B::Problem& of_kernel) {
     run(side == Side::queries ? "attention_backward_queries_sm90" : "attention_backward_keys_sm90", kernel,
         {blocks, B::tiling.threads(), B::shared_bytes}, launch, of_kernel);
@@ -72,7 +72,7 @@ void launch_backward(const AttentionBackwardArgs& args, BackwardProblemInPieces&
   if constexpr (B::listed)
     start({problem, side == Side::queries ? ListsView::of_queries(args.lists) : ListsView::of_keys(args.lists)});
   else if constexpr (Term::given)
-    start({problem, *labels});
+    start({problem, labels->view, labels->parts, labels->parts + labels->key_sized_part});
   else
     start(problem);
 }
@@ -80,8 +80,8 @@ void launch_backward(const AttentionBackwardArgs& args, BackwardProblemInPieces&
 // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros. Pieces need rows of 64
 // columns; lists have kernels of two sizes, labels of one.
 template <Side side>
-void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const LabelsView* labels,
-                          const Launch& launch) {
+void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
+                          const LabelsOfLaunch* labels, const Launch& launch) {
   const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
   const auto with_sizes = [&]<TileSource source, class T>() {
     if constexpr (source == TileSource::boxes)

@@ -3,7 +3,7 @@
 namespace longstride::kernels::cuda::sm90 {
 
 void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
-                             const LabelsView* labels, const Launch& launch) {
+                             const LabelsOfLaunch* labels, const Launch& launch) {
   launch_backward_side<Side::queries>(args, problem, labels, launch);
 }
 
