@@ -21,7 +21,7 @@ namespace longstride::kernels {
 
 // Views of rank 4 are (batch, rows, heads, size) with any strides, except that the last is 1; q, o and their gradients
 // have the plan's rows of queries and heads, k and v its rows of keys and the key heads. All have one type: f32 or f64
-// on the CPU; bf16, f16 or f32 on the GPU, where scores and softmax are f32 and labels take the portable kernels.
+// on the CPU; bf16, f16 or f32 on the GPU, where scores and softmax are f32.
 struct AttentionArgs {
   const AttentionPlan* plan = nullptr;
   Tensor q, k;  // key size

@@ -63,7 +63,7 @@ void backward_by_head(const AttentionBackwardArgs& args, const Launch& launch) {
   if (choice.family == AttentionFamily::intervals)
     return sm90::attention_backward_intervals(args, choice.intervals, delta, sums, launch);
   attention_zero_unreached(args, launch);
-  if (choice.family == AttentionFamily::general) return sm90::attention_backward(args, delta, sums, launch);
+  if (choice.family == AttentionFamily::general) return sm90::attention_backward(args, choice, delta, sums, launch);
   portable::attention_backward(args, delta, reinterpret_cast<float*>(sums), launch);
 }
 
@@ -74,7 +74,7 @@ void attention(const AttentionArgs& args, const Launch& launch) {
   if (choice.family == AttentionFamily::portable) return portable::attention(args, launch);
   if (choice.family == AttentionFamily::one_query) return portable::one_query(args, choice.one_query, launch);
   if (choice.family == AttentionFamily::band) return sm90::attention_band(args, choice.band, launch);
-  sm90::attention(args, launch);
+  sm90::attention(args, choice, launch);
 }
 
 void attention_backward(const AttentionBackwardArgs& args, const Launch& launch) {

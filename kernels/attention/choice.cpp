@@ -5,6 +5,7 @@
 #include "kernels/attention/bounds_from_keys.h"
 #include "kernels/attention/joined_part.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
+#include "kernels/attention/sm90/general/shares.h"
 
 namespace longstride::kernels {
 namespace {
@@ -26,11 +27,21 @@ bool takes_plan(const AttentionPlan& plan) {
   return true;
 }
 
+// Labels, and other queries than keys: of heads of up to 64, whose queries and keys are all rows in natural order.
+bool takes_labels(const AttentionSizes& sizes) {
+  const auto all = [](const RowSet& rows) { return rows.base == 0 && rows.run >= rows.period; };
+  const AttentionPlan& plan = *sizes.plan;
+  return std::max(sizes.key_size, sizes.value_size) <= 64 && !sizes.has_lists && !sizes.mixed_labels &&
+         passes_in(plan) == 1 && plan.queries > 1 &&
+         std::all_of(plan.passes.begin(), plan.passes.end(),
+                     [&](const Pass& pass) { return pass.classes == 1 && all(pass.queries); }) &&
+         std::all_of(plan.parts.begin(), plan.parts.end(), [&](const Part& part) { return all(part.keys); });
+}
+
 bool takes(const AttentionSizes& sizes) {
   const bool is_16_bit = sizes.dtype == Dtype::bf16 || sizes.dtype == Dtype::f16;
   return sizes.path != AttentionPath::portable && is_16_bit && sm90_takes_head(sizes.key_size) &&
-         sm90_takes_head(sizes.value_size) && sizes.plan->queries == sizes.plan->n && sizes.labels == 0 &&
-         takes_plan(*sizes.plan);
+         sm90_takes_head(sizes.value_size) && (sizes.is_plain() || takes_labels(sizes)) && takes_plan(*sizes.plan);
 }
 
 // Heads of one group are told apart by bounds of their own.
@@ -141,11 +152,32 @@ std::size_t delta_bytes(const AttentionSizes& sizes) {
   return (rows * sizeof(float) + line - 1) / line * line;
 }
 
-// Products, and in a backward pass sums like them and those of chunks of rows.
-std::size_t label_bytes(const AttentionSizes& sizes, bool backward) {
+// Products, and in a backward pass sums like them, of every share, and those of chunks of rows.
+std::size_t label_bytes(const AttentionSizes& sizes, bool backward, std::int32_t shares = 1) {
   const std::int64_t heads = sizes.batch * std::ssize(sizes.plan->heads), n_q = sizes.plan->queries;
   const std::int64_t chunks = label_chunks(sizes.plan->queries) * sizes.key_size;
-  return static_cast<std::size_t>(heads * sizes.labels * (backward ? 2 * n_q + chunks : n_q)) * sizeof(float);
+  return static_cast<std::size_t>(heads * sizes.labels * (backward ? (1 + shares) * n_q + chunks : n_q)) *
+         sizeof(float);
+}
+
+constexpr std::size_t in_lines(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// Of one part, in which few queries may see many keys or many queries few keys.
+void share_tiles(const AttentionSizes& sizes, AttentionChoice& choice, bool backward) {
+  const AttentionPlan& plan = *sizes.plan;
+  const std::int64_t heads = sizes.batch * std::ssize(plan.heads);
+  if (plan.queries == plan.n || plan.parts.size() != 1) return;
+  constexpr std::int64_t query_rows = 192, key_rows = 128, columns = 64;  // of a block, and of a padded head
+  choice.query_shares = shares_of(heads * ((plan.queries + query_rows - 1) / query_rows), plan.n);
+  const std::int64_t of_queries = choice.query_shares * heads * plan.queries;
+  std::int64_t bytes = choice.query_shares > 1 ? of_queries * (2 * sizes.value_size + 4) : 0;
+  if (backward) {
+    choice.key_shares = shares_of(heads * ((plan.n + key_rows - 1) / key_rows), plan.queries);
+    const std::int64_t of_keys = choice.key_shares * heads * plan.n;
+    bytes = std::max(choice.query_shares > 1 ? 4 * columns * of_queries : 0,
+                     choice.key_shares > 1 ? 2 * 4 * columns * of_keys : 0);
+  }
+  choice.share_bytes = static_cast<std::size_t>(bytes);
 }
 
 template <class Args>
@@ -160,7 +192,8 @@ AttentionSizes sizes_of(const Args& args) {
           args.bounds.documents,
           args.lists.given(),
           args.labels.count(),
-          args.k.size(2)};
+          args.k.size(2),
+          args.labels.from_end || (args.labels.clip > 0 && args.labels.key_groups.given())};
 }
 
 // A window that looks ahead, or is clamped by what no closed form says.
@@ -199,25 +232,38 @@ bool clamps_joined(const AttentionSizes& sizes) {
 
 AttentionChoice choose_forward(const AttentionSizes& sizes) {
   AttentionChoice choice;
-  choice.sums_bytes = label_bytes(sizes, false);
+  choice.sums_bytes = choice.label_bytes = label_bytes(sizes, false);
   if (takes_one_query(sizes, choice.one_query)) {
     choice.family = AttentionFamily::one_query;
     choice.sums_bytes = choice.one_query.scratch_bytes(sizes.batch, sizes.value_size);
     return choice;
   }
   if (!takes(sizes)) return choice;
-  const bool is_narrow = !sizes.has_lists && (sizes.bounds == 0 || sizes.by_documents) &&
+  const bool is_narrow = sizes.is_plain() && !sizes.has_lists && (sizes.bounds == 0 || sizes.by_documents) &&
                          find_band(*sizes.plan, choice.band) && (sizes.bounds == 0 || choice.band.classes == 1) &&
                          choice.band.reach <= most_forward_reach(sizes);
   choice.family = is_narrow ? AttentionFamily::band : AttentionFamily::general;
+  share_tiles(sizes, choice, false);
+  if (choice.share_bytes > 0) choice.sums_bytes = in_lines(choice.label_bytes) + choice.share_bytes;
   return choice;
 }
 
 AttentionChoice choose_backward(const AttentionSizes& sizes) {
   AttentionChoice choice;
   choice.delta_bytes = delta_bytes(sizes);
-  choice.sums_bytes = label_bytes(sizes, true);
+  choice.sums_bytes = choice.label_bytes = label_bytes(sizes, true);
   if (!takes(sizes)) return choice;
+  const auto be_general = [&] {
+    choice.family = AttentionFamily::general;
+    if (!sizes.is_plain()) share_tiles(sizes, choice, true);
+    choice.sums_bytes = choice.label_bytes = label_bytes(sizes, true, choice.query_shares);
+    if (!sizes.by_documents) choice.sums_bytes += cuda::bounds_from_keys_bytes(sizes.bounds, sizes.plan->n);
+    if (choice.share_bytes > 0) choice.sums_bytes = in_lines(choice.sums_bytes) + choice.share_bytes;
+  };
+  if (!sizes.is_plain()) {
+    be_general();
+    return choice;
+  }
   const bool is_band = !sizes.has_lists && find_band(*sizes.plan, choice.band) && clamps_band(sizes, choice.band);
   if (is_band && sizes.bounds == 0 && choice.band.reach <= most_reach && sizes.key_size <= widest_band_key &&
       !sizes.shares_keys()) {
@@ -233,8 +279,7 @@ AttentionChoice choose_backward(const AttentionSizes& sizes) {
     choice.family = AttentionFamily::intervals;
     choice.sums_bytes = choice.intervals.scratch_bytes();
   } else {
-    choice.family = AttentionFamily::general;
-    if (!sizes.by_documents) choice.sums_bytes = cuda::bounds_from_keys_bytes(sizes.bounds, sizes.plan->n);
+    be_general();
   }
   return choice;
 }

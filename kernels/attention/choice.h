@@ -16,7 +16,7 @@ namespace longstride::kernels {
 enum class AttentionFamily : std::uint8_t {
   portable,   // any GPU (kernels/attention/portable)
   one_query,  // forward of one query of 16 bits, any GPU: its keys are divided (portable/one_query.cu)
-  general,    // Hopper, any pattern, and lists (sm90/forward, sm90/general)
+  general,    // Hopper, any pattern, lists, labels and other queries than keys (sm90/forward, sm90/general)
   band,       // few key tiles per query tile, all of its own row set (sm90/band)
   classes,    // backward over wider bands: a block per class (sm90/long_band)
   turns,      // the same in classes that are long or few: blocks take turns at the sums of dQ
@@ -36,6 +36,10 @@ struct AttentionChoice {
   // labels, products of queries and the table, and in a backward pass sums of gradients by label; or bounds seen from
   // the keys.
   std::size_t delta_bytes = 0, sums_bytes = 0;
+  // Of the general kernels' sums_bytes: labels, then bounds, and in the end what blocks that share a tile find.
+  std::size_t label_bytes = 0, share_bytes = 0;
+  std::int32_t query_shares = 1,
+               key_shares = 1;  // blocks that share a tile of queries, or of keys (sm90/general/shares.h)
 };
 
 struct AttentionSizes {
@@ -46,16 +50,19 @@ struct AttentionSizes {
   std::int64_t bounds = 0;  // sequences times heads with bounds of their own
   bool by_documents = false;
   bool has_lists = false;
-  std::int64_t labels = 0;     // only the portable kernels take them
+  std::int64_t labels = 0;
   std::int64_t key_heads = 0;  // 0: as many as heads
+  bool mixed_labels = false;   // places, or distances and groups: only the portable kernels take them
 
+  // Neither labels nor other queries than keys, which only the general ones of Hopper's kernels take.
+  bool is_plain() const { return labels == 0 && plan->queries == plan->n; }
   // Several query heads read one key head: backward kernels of narrow bands do not.
   bool shares_keys() const { return key_heads > 0 && key_heads < std::ssize(plan->heads); }
 };
 
 // Chunks of the rows of a sequence's head, by which gradients of labels are summed.
 constexpr std::int32_t label_chunks(std::int32_t n_q) {
-  constexpr std::int32_t most = 32, least_rows = 64;
+  constexpr std::int32_t most = 128, least_rows = 64;
   const std::int32_t chunks = (n_q + least_rows - 1) / least_rows;
   return chunks < most ? chunks : most;
 }

@@ -35,7 +35,7 @@ class EmulatedAttention {
       : shape_(shape),
         path_(path),
         labels_(labels),
-        plan_(make_plan(pattern, 0, shape.heads, shape.n)),
+        plan_(make_plan(pattern, 0, shape.heads, shape.n, {}, shape.n_q())),
         in_(shape, dtype),
         logits_(sinks_of(shape)),
         sink_(logits_.begin(), logits_.end()),
@@ -46,19 +46,24 @@ class EmulatedAttention {
       vectors_.push_back(static_cast<double>(cuda::to_float(table_.back())));
     }
     dtable_.resize(elements);
-    for (std::int64_t i = 0; i < positions(); ++i) groups_.push_back(EmulatedLabels::group(i / shape.n, i % shape.n));
-    auto masks = masks_of(pattern, shape.heads, 0, shape.n);
+    for (std::int64_t s = 0; s < shape.batch; ++s)
+      for (std::int64_t i = 0; i < std::max(shape.n, shape.n_q()); ++i) {
+        const std::int32_t group = EmulatedLabels::group(s, i);
+        if (i < shape.n) key_groups_.push_back(group);
+        if (i < shape.n_q()) query_groups_.push_back(group);
+      }
+    auto masks = masks_of(pattern, shape.heads, 0, shape.n, shape.n_q());
     if (!ends.empty()) clamp(masks, ends);
     if (block > 0) restrict(masks, block);
     naive_ = defined<float>(masks, dtype);
     exact_ = defined<double>(masks, Dtype::f64);
-    inputs_.resize(in_.q.size() + in_.k.size() + in_.v.size());
+    inputs_.resize(static_cast<std::size_t>(shape.batch * most_rows() * row()));
     gradients_.resize(inputs_.size());
     o_.resize(in_.dout.size());
     lse_.resize(static_cast<std::size_t>(shape.rows()));
     const std::vector<double>* from[] = {&in_.q, &in_.k, &in_.v};
     for (int which = 0; which < 3; ++which)
-      for (std::int64_t r = 0; r < positions(); ++r)
+      for (std::int64_t r = 0; r < shape.batch * rows_of(which); ++r)
         for (std::int64_t x = 0; x < width(which); ++x)
           inputs_[at(which, r, x)] = element((*from[which])[static_cast<std::size_t>(r * width(which) + x)]);
     for (double x : in_.dout) dout_.push_back(element(x));
@@ -75,7 +80,7 @@ class EmulatedAttention {
                           slice(inputs_, 1),
                           slice(inputs_, 2),
                           values(o_),
-                          Tensor(lse_.data(), Dtype::f32, {shape_.batch, shape_.heads, shape_.n}),
+                          Tensor(lse_.data(), Dtype::f32, {shape_.batch, shape_.heads, shape_.n_q()}),
                           shape_.scale(),
                           {},
                           path_,
@@ -177,17 +182,17 @@ class EmulatedAttention {
   }
   Labels labels() {
     if (labels_.count == 0) return {};
-    const auto groups = [&] {
-      return labels_.grouped ? Tensor(groups_.data(), Dtype::i32, {shape_.batch, shape_.n}) : Tensor();
+    const auto groups = [&](std::vector<std::int32_t>& of, std::int64_t rows) {
+      return labels_.grouped ? Tensor(of.data(), Dtype::i32, {shape_.batch, rows}) : Tensor();
     };
-    return {Tensor(table_.data(), dtype, {labels_.count, labels_.tables, shape_.key_size}), labels_.clip, groups(),
-            groups(), labels_.from_end};
+    return {Tensor(table_.data(), dtype, {labels_.count, labels_.tables, shape_.key_size}), labels_.clip,
+            groups(query_groups_, shape_.n_q()), groups(key_groups_, shape_.n), labels_.from_end};
   }
 
   // To the documents that end there, and one behind them, or to intervals, of which some are empty.
   void clamp(std::vector<Mask>& masks, const std::vector<std::int32_t>& ends) {
     const auto n = static_cast<std::int32_t>(shape_.n);
-    for (std::int32_t i = 0; i < n; ++i) {
+    for (std::int32_t i = 0; i < shape_.n_q(); ++i) {
       const auto next = std::upper_bound(ends.begin(), ends.end(), i);
       documents_ = ends.front() != EmulatedShape::intervals;
       begin_.push_back(!documents_ ? i * 3 / 4 : next == ends.begin() ? 0 : *(next - 1));
@@ -209,31 +214,35 @@ class EmulatedAttention {
   BlockLists lists() const { return lists_ ? lists_->view() : BlockLists{}; }
   RowBounds bounds() {
     if (begin_.empty()) return {};
-    const auto tensor = [&](std::vector<std::int32_t>& x) { return Tensor(x.data(), Dtype::i32, {1, 1, shape_.n}); };
+    const auto tensor = [&](std::vector<std::int32_t>& x) {
+      return Tensor(x.data(), Dtype::i32, {1, 1, shape_.n_q()});
+    };
     return {tensor(begin_), tensor(end_), documents_};
   }
   static T element(double x) { return cuda::from_float<T>(static_cast<float>(x)); }
-  std::int64_t positions() const { return shape_.batch * shape_.n; }
+  std::int64_t rows_of(int which) const { return which == 0 ? shape_.n_q() : shape_.n; }
+  std::int64_t most_rows() const { return std::max(shape_.n_q(), shape_.n); }
   std::int64_t size(int which) const { return which < 2 ? shape_.key_size : shape_.value_size; }
   std::int64_t heads(int which) const { return which == 0 ? shape_.heads : shape_.heads_of_keys(); }
   std::int64_t width(int which) const { return heads(which) * size(which); }
   std::int64_t begin(int which) const { return which == 0 ? 0 : begin(which - 1) + width(which - 1); }
   std::int64_t row() const { return begin(3); }
   std::size_t at(int which, std::int64_t r, std::int64_t x) const {
-    return static_cast<std::size_t>(r * row() + begin(which) + x);
-  }
-  Tensor rows(T* data, std::int64_t row, std::int64_t heads, std::int64_t size) const {
-    return {data, dtype, {shape_.batch, shape_.n, heads, size}, {shape_.n * row, row, size, 1}};
+    const std::int64_t n = rows_of(which);
+    return static_cast<std::size_t>((r / n * most_rows() + r % n) * row() + begin(which) + x);
   }
   Tensor slice(std::vector<T>& x, int which) const {
-    return rows(x.data() + begin(which), row(), heads(which), size(which));
+    return {x.data() + begin(which),
+            dtype,
+            {shape_.batch, rows_of(which), heads(which), size(which)},
+            {most_rows() * row(), row(), size(which), 1}};
   }
   Tensor values(std::vector<T>& x) const {
-    return rows(x.data(), shape_.heads * shape_.value_size, shape_.heads, shape_.value_size);
+    return {x.data(), dtype, {shape_.batch, shape_.n_q(), shape_.heads, shape_.value_size}};
   }
   std::vector<double> gradient(int which) const {
     std::vector<double> out;
-    for (std::int64_t r = 0; r < positions(); ++r)
+    for (std::int64_t r = 0; r < shape_.batch * rows_of(which); ++r)
       for (std::int64_t x = 0; x < width(which); ++x)
         out.push_back(static_cast<double>(cuda::to_float(gradients_[at(which, r, x)])));
     return out;
@@ -250,7 +259,7 @@ class EmulatedAttention {
   std::vector<T> inputs_, gradients_, o_, dout_, table_;
   std::vector<double> vectors_;  // the table
   std::vector<float> lse_, dtable_;
-  std::vector<std::int32_t> begin_, end_, groups_;
+  std::vector<std::int32_t> begin_, end_, query_groups_, key_groups_;
   bool documents_ = false;
   std::optional<DrawnLists> lists_;
 };
@@ -264,9 +273,10 @@ struct EmulatedRun {
 // have its bits.
 template <class T>
 void expect_right_in_every_run(const EmulatedShape& shape, const std::vector<EmulatedRun>& runs) {
-  EmulatedAttention<T> call(shape.pattern,
-                            {shape.batch, shape.n, shape.heads, shape.key_size, shape.value_size, 0, shape.key_heads},
-                            shape.path, shape.ends, shape.block, shape.labels);
+  EmulatedAttention<T> call(
+      shape.pattern,
+      {shape.batch, shape.n, shape.heads, shape.key_size, shape.value_size, shape.queries, shape.key_heads}, shape.path,
+      shape.ends, shape.block, shape.labels);
   std::vector<std::byte> first;
   for (const EmulatedRun& now : runs) {
     const std::vector<std::byte> found = call.run(now.multiprocessors, now.seed);

@@ -46,6 +46,7 @@ struct EmulatedShape {
   EmulatedLabels labels = {};
   std::int64_t batch = 1;
   std::int64_t key_heads = 0;  // 0: as many
+  std::int64_t queries = 0;    // 0: n
 
   std::string with_sizes() const {
     const std::string documents = ends.empty()                ? ""
@@ -53,7 +54,8 @@ struct EmulatedShape {
                                                               : ", " + std::to_string(ends.size()) + " documents";
     const std::string lists = block == 0 ? "" : ", lists of " + std::to_string(block);
     const std::string shared = key_heads == 0 ? "" : ", " + std::to_string(heads) + " on " + std::to_string(key_heads);
-    return name + documents + lists + labels.text() + shared + ", n " + std::to_string(n) + ", heads " +
+    const std::string of = queries == 0 ? "" : ", queries " + std::to_string(queries);
+    return name + documents + lists + labels.text() + shared + of + ", n " + std::to_string(n) + ", heads " +
            std::to_string(key_size) + "/" + std::to_string(value_size) +
            (path == AttentionPath::portable ? std::string(", ") + name_of(dtype) : "");
   }
@@ -206,6 +208,37 @@ inline std::vector<EmulatedShape> labelled_shapes() {
           {"inclusive", fixed(64, 16, true), 130, 1, 48, 128, portable, {}, dtype, 0, {41, 1, 20}}})
       shapes.push_back(shape);
   return shapes;
+}
+
+// Labels and other queries than keys on Hopper: distances whose tiles are far, near and cut off, groups, one label,
+// bounds that leave nothing, and heads that share keys.
+inline std::vector<EmulatedShape> labelled_sm90_shapes() {
+  using namespace emulated_patterns;
+  using enum Dtype;
+  const std::vector<std::int32_t> few = {1, 2, 64, 200, 290}, intervals = {EmulatedShape::intervals};
+  PatternConfig around = window(101), both = all();
+  around.direction = both.direction = Direction::both;
+  const auto of_queries = [](std::int64_t queries, EmulatedShape shape) {
+    shape.queries = queries;
+    return shape;
+  };
+  return {
+      {"both, local 101", around, 450, 2, 64, 64, sm90, {}, bf16, 0, {25, 2, 12}},
+      {"both, local 101", around, 333, 2, 48, 64, sm90, few, f16, 0, {49, 1, 24}},
+      {"local 200", window(200), 400, 1, 64, 40, sm90, intervals, bf16, 0, {5, 1, 2}},
+      {"both, dense", both, 300, 4, 64, 64, sm90, {}, bf16, 0, {2, 1, 0, true}, 1, 2},
+      {"both, dense", both, 70, 1, 32, 32, sm90, {}, bf16, 0, {1, 1, 0}},
+      of_queries(37, {"both, dense", both, 450, 2, 64, 64, sm90, {}, bf16, 0, {2, 2, 0, true}, 2}),
+      of_queries(450, {"both, dense", both, 70, 2, 64, 64, sm90, intervals, bf16, 0, {2, 1, 0, true}}),
+      of_queries(130, {"both, dense", both, 333, 1, 64, 64, sm90, {}, f16, 0, {7, 1, 3}}),
+      of_queries(200, {"both, dense", both, 65, 2, 40, 64, sm90, intervals}),
+      of_queries(5, {"both, dense", both, 321, 2, 32, 24, sm90, {}, bf16, 0, {}, 3, 1}),
+      // Blocks that share a tile.
+      of_queries(70, {"both, dense", both, 1600, 1, 64, 64, sm90, {}, bf16, 0, {2, 1, 0, true}, 2}),
+      of_queries(1600, {"both, dense", both, 70, 2, 64, 56, sm90, intervals, f16, 0, {25, 2, 12}}),
+      of_queries(40, {"both, dense", both, 1100, 2, 40, 64, sm90, intervals, bf16, 0, {7, 2, 3}, 1, 1}),
+      of_queries(1100, {"both, dense", both, 130, 1, 64, 64, sm90, {}, bf16, 0, {}, 2}),
+  };
 }
 
 // Both directions, with and without documents.
@@ -363,6 +396,7 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
   for (const EmulatedShape& shape : listed_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : portable_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : labelled_shapes()) shapes.push_back(shape);
+  for (const EmulatedShape& shape : labelled_sm90_shapes()) shapes.push_back(shape);
   for (const EmulatedShape& shape : grouped_shapes()) shapes.push_back(shape);
   return shapes;
 }

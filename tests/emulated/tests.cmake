@@ -19,7 +19,7 @@ if(NOT LONGSTRIDE_CUDA)
     ${kernels}/gated_norm/gated_norm_cuda.cu ${kernels}/scan_gates/scan_gates_cuda.cu
     ${kernels}/repeat_heads/repeat_heads_cuda.cu ${kernels}/scale_heads/scale_heads_cuda.cu
     ${kernels}/short_convolution/short_convolution_cuda.cu
-    ${kernels}/mean_rows/mean_rows_cuda.cu ${kernels}/binary_loss/binary_loss_cuda.cu
+    ${kernels}/mean_rows/mean_rows_cuda.cu ${kernels}/merge_parts/merge_parts_cuda.cu ${kernels}/binary_loss/binary_loss_cuda.cu
     ${kernels}/span_loss/span_loss_cuda.cu ${kernels}/global_rows/global_rows_cuda.cu
     ${kernels}/group_contrast/group_contrast_cuda.cu
     ${kernels}/gemm/gemm_gelu_sm90.cu ${kernels}/gemm/gemm_panels_sm90.cu)

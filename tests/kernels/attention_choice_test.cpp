@@ -191,14 +191,46 @@ TEST(AttentionChoices, OfListsAreTheGeneralKernels) {
   EXPECT_EQ(choose_backward(sizes).family, portable);
 }
 
-TEST(AttentionChoices, ArePortableWithLabels) {
+TEST(AttentionChoices, ArePortableWithPlacesAndWithDistancesOfGroups) {
   for (const ChoiceCase& c : choice_cases()) {
     const auto plan = make_plan(c.pattern, 0, c.heads, c.n);
     AttentionSizes sizes{plan.get(), c.batch, c.key_size, c.value_size, c.dtype, c.path};
-    sizes.labels = 5;
+    sizes.labels = 6;
+    sizes.mixed_labels = true;
     EXPECT_EQ(choose_forward(sizes).family, portable) << text_of(c);
     EXPECT_EQ(choose_backward(sizes).family, portable) << text_of(c);
   }
+}
+
+TEST(AttentionChoices, AreGeneralWithLabelsAndOtherQueriesThanKeysOfRowsInOrder) {
+  PatternConfig window = pattern_of(Integration::merged, {PartKind::local}, 0, {}, 513), both = all_keys();
+  window.direction = both.direction = Direction::both;
+  const auto expect = [](AttentionFamily family, const PatternConfig& pattern, std::int64_t queries,
+                         AttentionSizes sizes) {
+    const auto plan = make_plan(pattern, 0, 8, 4096, {}, queries);
+    sizes.plan = plan.get();
+    if (sizes.key_size == 0) sizes.key_size = 64;
+    sizes.value_size = 64;
+    EXPECT_EQ(choose_forward(sizes).family, family);
+    EXPECT_EQ(choose_backward(sizes).family, family);
+    if (family != general || sizes.labels == 0) return;
+    const std::size_t rows = static_cast<std::size_t>(plan->queries) * 8,
+                      labels = static_cast<std::size_t>(sizes.labels);
+    EXPECT_EQ(choose_forward(sizes).sums_bytes, 4 * rows * labels);
+    EXPECT_GE(choose_backward(sizes).sums_bytes, 4 * 2 * rows * labels);
+  };
+  expect(general, window, 4096, {.labels = 25});
+  expect(general, window, 4096, {.bounds = 1, .by_documents = true, .labels = 25});
+  for (const std::int64_t labels : {0, 2})
+    for (const std::int64_t queries : {64, 5000}) expect(general, both, queries, {.bounds = 1, .labels = labels});
+  expect(portable, window, 4096, {.dtype = Dtype::f32, .labels = 25});
+  expect(portable, window, 4096, {.path = AttentionPath::portable, .labels = 25});
+  expect(portable, window, 4096, {.key_size = 128, .labels = 25});
+  expect(portable, both, 64, {.key_size = 128});
+  expect(portable, both, 4096, {.has_lists = true, .labels = 2});
+  PatternConfig columns = pattern_of(Integration::merged, {PartKind::column}, 16);
+  columns.direction = Direction::both;
+  expect(portable, columns, 4096, {.labels = 25});
 }
 
 TEST(AttentionChoices, GiveTheScratchThatKernelsDivide) {

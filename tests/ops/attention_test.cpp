@@ -171,7 +171,14 @@ const LabelCase label_cases[] = {
     {"distances wider than a window", both_ways(PartKind::local, 17), 70, 70, 41, 2, 20},
     {"places in a window", both_ways(PartKind::local, 33), 150, 150, 20, 1, 0, false, true},
     {"places in documents, and groups", both_ways(PartKind::dense), 100, 100, 12, 2, 0, true, true, 30},
-    {"one label", both_ways(PartKind::dense), 20, 20, 1, 1}};
+    {"one label", both_ways(PartKind::dense), 20, 20, 1, 1},
+    // Heads that Hopper's kernels take with labels: tiles that are near, far and cut off, more queries than keys and
+    // fewer.
+    {"distances in a wide window", both_ways(PartKind::local, 169), 333, 333, 25, 2, 12, false, false, 0, 64},
+    {"far distances in documents", both_ways(PartKind::dense), 260, 260, 49, 1, 24, false, false, 90, 48},
+    {"groups of few queries", both_ways(PartKind::dense), 450, 37, 2, 2, 0, true, false, 0, 64},
+    {"groups of few keys", both_ways(PartKind::dense), 70, 450, 2, 1, 0, true, false, 0, 64},
+    {"one label of other queries than keys", both_ways(PartKind::dense), 321, 130, 1, 1, 0, false, false, 0, 64}};
 
 class AttentionLabelsTest : public OpTest {
  protected:

@@ -7,6 +7,7 @@
 #include "framework/core/errors.h"
 #include "framework/mixers/attention/mixer.h"
 #include "framework/mixers/slow_shape.h"
+#include "kernels/attention/choice.h"
 #include "kernels/attention/fast_path.h"
 
 namespace longstride {
@@ -208,8 +209,18 @@ void AttentionMixer::extend(Reach& reach) const {
 }
 
 std::string AttentionMixer::slow(std::int64_t positions) const {
-  if (labels_ != nullptr) return fmt::format("labels {}; without model.attention.labels it is fast", portable_kernels);
-  return sentence(kernels::fast_path_of(*plans_->plan(layer_, positions), config_.key_size, config_.value_size));
+  const auto plan = plans_->plan(layer_, positions);
+  if (labels_ != nullptr) {
+    const kernels::AttentionSizes sizes{.plan = plan.get(),
+                                        .key_size = config_.key_size,
+                                        .value_size = config_.value_size,
+                                        .has_lists = plans_->lists(layer_, positions) != nullptr,
+                                        .labels = 2 * config_.labels + 1};
+    if (kernels::choose_forward(sizes).family != kernels::AttentionFamily::portable) return "";
+    return fmt::format("labels {}; with windows, blocks or all keys, and heads of 16 to 64, they are fast",
+                       portable_kernels);
+  }
+  return sentence(kernels::fast_path_of(*plan, config_.key_size, config_.value_size));
 }
 
 std::string AttentionMixer::problem_on_gpu() const {

@@ -1,86 +1,150 @@
 // The products of queries and the table of labels, and the table's gradient from sums by label.
 #include <algorithm>
 
-#include "kernels/attention/portable/portable.h"
+#include "kernels/attention/choice.h"
+#include "kernels/attention/term/label_products.h"
 #include "kernels/base/add_partials.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"
+#include "kernels/base/vector.cuh"
+#include "kernels/gpu/shared.cuh"
 
 namespace longstride::kernels::cuda::portable {
 namespace {
 
-constexpr int threads = 128;
-
-// Rows of lse: query i of a sequence's head.
-struct LseRow {
-  std::int64_t i, head, sequence;
-
-  __device__ LseRow(const LabelsCall& call, std::int64_t row)
-      : i(row % call.n_q), head(row / call.n_q % call.heads), sequence(row / call.n_q / call.heads) {}
-  template <class T>
-  __device__ const T* query(const HeadMatrix& q) const {
-    return static_cast<const T*>(q.data) + sequence * q.batch + i * q.row + head * q.head;
-  }
-};
+// Rows of a block's tile, a thread each in the products; a tile of q, the table and the results are in shared memory.
+constexpr int threads = 128, tile_rows = 128, most_columns = 128;
+// Labels of a thread at a time, whose sums are in registers; words of a tile of sums.
+constexpr int most_labels = 16, most_words = 12288;
 
 template <class T>
-__global__ __launch_bounds__(threads) void products_kernel(const __grid_constant__ LabelsCall call, float* products) {
-  const std::int64_t x = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (x >= static_cast<std::int64_t>(call.batch) * call.heads * call.n_q * call.count) return;
-  const LseRow row(call, x / call.count);
-  const T* const q = row.query<T>(call.q);
-  const T* const vector =
-      static_cast<const T*>(call.table) + row.head * call.table_head + x % call.count * call.table_label;
-  float sum = 0;
-  for (int d = 0; d < call.key_size; ++d) sum = fmaf(to_float(q[d]), to_float(vector[d]), sum);
-  products[x] = sum;
+__device__ const T* query_of(const LabelMatrices& of, std::int32_t i, std::int32_t head, std::int32_t sequence) {
+  return static_cast<const T*>(of.q.data) + sequence * of.q.batch + i * of.q.row + head * of.q.head;
 }
 
-// The sum over a chunk of the rows of one sequence's head.
-template <class T>
-__global__ __launch_bounds__(threads) void table_kernel(const __grid_constant__ LabelsCall call, float* partials,
-                                                        std::int32_t rows) {
-  const std::int64_t sequence = blockIdx.z, head = blockIdx.y, chunk = sequence * gridDim.x + blockIdx.x;
-  const std::int64_t first = (sequence * call.heads + head) * call.n_q;
-  const std::int64_t begin = first + static_cast<std::int64_t>(blockIdx.x) * rows;
-  const std::int64_t end = min(begin + rows, first + call.n_q), tables = call.table_head > 0 ? call.heads : 1;
-  for (std::int32_t x = threadIdx.x; x < call.count * call.key_size; x += threads) {
-    const std::int32_t label = x / call.key_size, d = x % call.key_size;
-    float sum = 0;
-    for (std::int64_t r = begin; r < end; ++r)
-      sum = fmaf(call.sums[r * call.count + label], to_float(LseRow(call, r).query<T>(call.q)[d]), sum);
-    // (chunks, labels, heads, size), or of one table for all heads (chunks, heads, labels, size)
-    const std::int64_t column =
-        tables > 1 ? (chunk * call.count + label) * tables + head : (chunk * call.heads + head) * call.count + label;
-    partials[column * call.key_size + d] = call.scale * sum;
+// Every thread has a query. Columns are read `Columns` at a time.
+template <class T, int Columns>
+__global__ __launch_bounds__(threads) void products_kernel(const __grid_constant__ LabelMatrices of) {
+  const auto sequence = static_cast<std::int32_t>(blockIdx.z), head = static_cast<std::int32_t>(blockIdx.y);
+  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x) * tile_rows;
+  extern __shared__ __align__(16) char memory[];
+  auto* const table = reinterpret_cast<float*>(memory);   // (columns, most_labels)
+  float* const out = table + most_columns * most_labels;  // (tile_rows, most_labels + 1)
+  const std::int32_t i = begin + static_cast<std::int32_t>(threadIdx.x), last = of.n_q - 1;
+  const T* const q = query_of<T>(of, min(i, last), head, sequence);
+  const T* const vectors = static_cast<const T*>(of.table) + head * of.table_head;
+  float* const products = of.products + ((std::int64_t{sequence} * of.heads + head) * of.n_q + begin) * of.count;
+  for (std::int32_t first = 0; first < of.count; first += most_labels) {
+    const std::int32_t labels = min(most_labels, of.count - first);
+    for (std::int32_t x = threadIdx.x; x < of.key_size * most_labels; x += threads) {
+      const std::int32_t l = x / of.key_size, d = x % of.key_size;
+      table[d * most_labels + l] = l < labels ? to_float(vectors[(first + l) * of.table_label + d]) : 0.0f;
+    }
+    __syncthreads();
+    float sum[most_labels] = {};
+    for (std::int32_t d = 0; d < of.key_size; d += Columns) {
+      float x[Columns];
+      if constexpr (Columns == 1)
+        x[0] = to_float(q[d]);
+      else
+        unpack(read<Columns>(q + d), x);
+#pragma unroll
+      for (int c = 0; c < Columns; ++c)
+#pragma unroll
+        for (int l = 0; l < most_labels; ++l) sum[l] = fmaf(x[c], table[(d + c) * most_labels + l], sum[l]);
+    }
+#pragma unroll
+    for (int l = 0; l < most_labels; ++l) out[threadIdx.x * (most_labels + 1) + l] = sum[l];
+    __syncthreads();
+    for (std::int32_t x = threadIdx.x; x < tile_rows * labels; x += threads) {
+      const std::int32_t r = x / labels, l = x % labels;
+      if (begin + r < of.n_q) products[std::int64_t{r} * of.count + first + l] = out[r * (most_labels + 1) + l];
+    }
+    __syncthreads();
   }
+}
+
+// The sum over a chunk of the rows of one sequence's head, by tiles. A thread has one column of q and every
+// (threads / columns)-th label.
+template <class T>
+__global__ __launch_bounds__(threads) void table_kernel(const __grid_constant__ LabelMatrices of, std::int32_t rows,
+                                                        std::int32_t rows_at_once) {
+  const auto sequence = static_cast<std::int32_t>(blockIdx.z), head = static_cast<std::int32_t>(blockIdx.y);
+  const std::int64_t chunk = std::int64_t{sequence} * gridDim.x + blockIdx.x;
+  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x) * rows, end = min(begin + rows, of.n_q);
+  const std::int64_t tables = of.table_head > 0 ? of.heads : 1;
+  extern __shared__ __align__(16) char memory[];
+  auto* const in_tile = reinterpret_cast<float*>(memory);  // (rows_at_once, labels) of the sums
+  const float* const sums = of.sums + (std::int64_t{sequence} * of.heads + head) * of.n_q * of.count;
+  const std::int32_t columns = of.key_size, groups = max(threads / columns, 1),
+                     column = static_cast<std::int32_t>(threadIdx.x) % columns,
+                     group = static_cast<std::int32_t>(threadIdx.x) / columns;
+  for (std::int32_t first = 0; first < of.count; first += groups * most_labels) {
+    float sum[most_labels] = {};
+    for (std::int32_t tile = begin; tile < end; tile += rows_at_once) {
+      const std::int32_t count = min(rows_at_once, end - tile);
+      __syncthreads();
+      for (std::int32_t x = threadIdx.x; x < count * of.count; x += threads)
+        in_tile[x] = sums[std::int64_t{tile} * of.count + x];
+      __syncthreads();
+      for (std::int32_t r = 0; group < groups && r < count; ++r) {
+        const float x = to_float(query_of<T>(of, tile + r, head, sequence)[column]);
+        const float* const of_row = in_tile + r * of.count;
+#pragma unroll
+        for (int l = 0; l < most_labels; ++l) {
+          const std::int32_t label = first + group + l * groups;
+          if (label < of.count) sum[l] = fmaf(of_row[label], x, sum[l]);
+        }
+      }
+    }
+    // (chunks, labels, heads, size), or of one table for all heads (chunks, heads, labels, size)
+#pragma unroll
+    for (int l = 0; l < most_labels; ++l) {
+      const std::int32_t label = first + group + l * groups;
+      if (group >= groups || label >= of.count) continue;
+      const std::int64_t row =
+          tables > 1 ? (chunk * of.count + label) * tables + head : (chunk * of.heads + head) * of.count + label;
+      of.partials[row * columns + column] = of.scale * sum[l];
+    }
+  }
+}
+
+dim3 grid_of(const LabelMatrices& of, std::int32_t blocks) {
+  return {static_cast<unsigned>(blocks), static_cast<unsigned>(of.heads), static_cast<unsigned>(of.batch)};
 }
 
 }  // namespace
 
 template <class T>
-void label_products(const LabelsCall& call, float* products, const Launch& launch) {
-  const std::int64_t count = static_cast<std::int64_t>(call.batch) * call.heads * call.n_q * call.count;
-  run("attention label products", products_kernel<T>, {static_cast<unsigned>((count + threads - 1) / threads), threads},
-      launch, call, products);
+void label_products(const LabelMatrices& of, const Launch& launch) {
+  constexpr std::size_t bytes = (most_columns * most_labels + tile_rows * (most_labels + 1)) * sizeof(float);
+  const Grid grid{grid_of(of, (of.n_q + tile_rows - 1) / tile_rows), threads, bytes};
+  if (of.aligned)
+    run("attention label products", products_kernel<T, 16 / sizeof(T)>, grid, launch, of);
+  else
+    run("attention label products", products_kernel<T, 1>, grid, launch, of);
+}
+
+void clear_label_sums(const LabelMatrices& of, const Launch& launch) {
+  const auto bytes = static_cast<std::size_t>(of.partials - of.sums) * sizeof(float);
+  check(cudaMemsetAsync(of.sums, 0, bytes, stream_of(launch)), "cudaMemsetAsync");
 }
 
 template <class T>
-void add_table_gradient(const LabelsCall& call, float* partials, float* dtable, const Launch& launch) {
-  const std::int32_t chunks = label_chunks(call.n_q), rows = (call.n_q + chunks - 1) / chunks;
-  const dim3 blocks(static_cast<unsigned>(chunks), static_cast<unsigned>(call.heads),
-                    static_cast<unsigned>(call.batch));
-  run("attention table gradient", table_kernel<T>, {blocks, threads}, launch, call, partials, rows);
-  const std::int64_t columns = static_cast<std::int64_t>(call.count) * call.key_size;
-  const std::int64_t of_heads = static_cast<std::int64_t>(chunks) * call.batch;
-  add_partials(call.table_head > 0 ? PartialSums(partials, of_heads, columns * call.heads, dtable)
-                                   : PartialSums(partials, of_heads * call.heads, columns, dtable),
+void add_table_gradient(const LabelMatrices& of, float* dtable, const Launch& launch) {
+  const std::int32_t chunks = label_chunks(of.n_q), rows = (of.n_q + chunks - 1) / chunks;
+  const std::int32_t at_once = std::clamp(most_words / of.count, 1, tile_rows);
+  const std::size_t bytes = static_cast<std::size_t>(at_once) * static_cast<std::size_t>(of.count) * sizeof(float);
+  run("attention table gradient", table_kernel<T>, {grid_of(of, chunks), threads, bytes}, launch, of, rows, at_once);
+  const std::int64_t columns = std::int64_t{of.count} * of.key_size, of_heads = std::int64_t{chunks} * of.batch;
+  add_partials(of.table_head > 0 ? PartialSums(of.partials, of_heads, columns * of.heads, dtable)
+                                 : PartialSums(of.partials, of_heads * of.heads, columns, dtable),
                launch);
 }
 
-#define LONGSTRIDE_FOR_LABELS(T)                                             \
-  template void label_products<T>(const LabelsCall&, float*, const Launch&); \
-  template void add_table_gradient<T>(const LabelsCall&, float*, float*, const Launch&);
+#define LONGSTRIDE_FOR_LABELS(T)                                        \
+  template void label_products<T>(const LabelMatrices&, const Launch&); \
+  template void add_table_gradient<T>(const LabelMatrices&, float*, const Launch&);
 LONGSTRIDE_FOR_LABELS(float)
 LONGSTRIDE_FOR_LABELS(__nv_bfloat16)
 LONGSTRIDE_FOR_LABELS(__half)

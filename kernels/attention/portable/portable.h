@@ -12,6 +12,7 @@
 #include "kernels/attention/choice.h"
 #include "kernels/attention/pattern/block_lists.h"
 #include "kernels/attention/pattern/row_bounds.h"
+#include "kernels/attention/term/label_products.h"
 #include "kernels/base/head_matrix.h"
 
 namespace longstride::kernels::cuda::portable {
@@ -56,8 +57,8 @@ struct LabelsCall : PlanCall {
   std::int32_t count = 0;
   const void* table = nullptr;
   std::int64_t table_label = 0, table_head = 0;  // strides in elements
-  const float* products = nullptr;               // (rows of lse, labels): queries times the table
-  float* sums = nullptr;                         // likewise: gradients of a launch's scores, by label
+  const float* products = nullptr;               // as LabelMatrices has them
+  float* sums = nullptr;
 };
 
 // One launch each. T is __nv_bfloat16, __half or float.
@@ -73,12 +74,6 @@ template <class T>
 void dq(const LabelsCall&, const Launch&);  // adds to the call's sums
 template <class T>
 void dkdv(const LabelsCall&, const Launch&);
-
-template <class T>
-void label_products(const LabelsCall&, float* products, const Launch&);
-// dtable += scale times the sums' products with q, by partial sums of chunks of rows.
-template <class T>
-void add_table_gradient(const LabelsCall&, float* partials, float* dtable, const Launch&);
 
 void attention(const AttentionArgs&, const Launch&);
 void one_query(const AttentionArgs&, const OneQueryPlan&, const Launch&);

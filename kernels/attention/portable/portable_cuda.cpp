@@ -115,32 +115,29 @@ PlanCall call_of(const Args& args, std::initializer_list<const Tensor*> matrices
   return call;
 }
 
-// f(the call), with its labels, if it has some. scratch: of the choice.
+// f(the call), with its labels, if it has some.
 template <class T, class Args, class F>
-void with_labels(const Args& args, const PlanCall& without, float* scratch, const Launch& launch, F&& f) {
+void with_labels(const Args& args, const PlanCall& without, const LabelMatrices& of, const Launch& launch, F&& f) {
   if (!args.labels.given()) return f(PlanCall(without));
-  const Tensor& table = args.labels.table;
   LabelsCall call;
   static_cast<PlanCall&>(call) = without;
   call.rule = LabelRule(args.labels, 0);
-  call.count = static_cast<std::int32_t>(args.labels.count());
-  call.table = table.data();
-  call.table_label = table.stride(0);
-  call.table_head = table.size(1) > 1 ? table.stride(1) : 0;
-  call.products = scratch;
-  call.sums = scratch + args.lse.count() * args.labels.count();
-  label_products<T>(call, scratch, launch);
+  call.count = of.count;
+  call.table = of.table;
+  call.table_label = of.table_label;
+  call.table_head = of.table_head;
+  call.products = of.products;
+  call.sums = of.sums;
+  label_products<T>(of, launch);
   f(call);
 }
 
 template <class T, class Call>
-void launch_dq(const AttentionBackwardArgs& args, const Call& call, const Launch& launch) {
+void launch_dq(const AttentionBackwardArgs& args, const Call& call, const LabelMatrices& of, const Launch& launch) {
   if constexpr (std::is_same_v<Call, LabelsCall>) {
-    const std::int64_t count = args.lse.count() * args.labels.count();
-    check(cudaMemsetAsync(call.sums, 0, static_cast<std::size_t>(count) * sizeof(float), stream_of(launch)),
-          "cudaMemsetAsync");
+    clear_label_sums(of, launch);
     dq<T>(call, launch);
-    if (args.dtable.given()) add_table_gradient<T>(call, call.sums + count, args.dtable.as<float>(), launch);
+    if (args.dtable.given()) add_table_gradient<T>(of, args.dtable.as<float>(), launch);
   } else {
     dq<T>(call, launch);
   }
@@ -151,8 +148,9 @@ void launch_dq(const AttentionBackwardArgs& args, const Call& call, const Launch
 void attention(const AttentionArgs& args, const Launch& launch) {
   PlanCall without = call_of(args, {&args.q, &args.k, &args.v, &args.o});
   without.sink = args.sink.as<const float>();
+  const LabelMatrices of(args.labels, args.q, args.scale, args.scratch.as<float>());
   with_gpu_type(args.q.dtype(), [&](auto zero) {
-    with_labels<decltype(zero)>(args, without, args.scratch.as<float>(), launch, [&](auto call) {
+    with_labels<decltype(zero)>(args, without, of, launch, [&](auto call) {
       each_group(*args.plan, args.k.size(2), call, numbered_pass, [&] { forward<decltype(zero)>(call, launch); });
     });
   });
@@ -169,10 +167,11 @@ void attention_backward(const AttentionBackwardArgs& args, const float* delta, f
   const auto part = [&](const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
     return numbered_part(plan, head, number, !args.labels.from_end);
   };
+  const LabelMatrices of(args.labels, args.q, args.scale, by_label);
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    with_labels<T>(args, without, by_label, launch, [&](auto call) {
-      each_group(*args.plan, args.k.size(2), call, numbered_pass, [&] { launch_dq<T>(args, call, launch); });
+    with_labels<T>(args, without, of, launch, [&](auto call) {
+      each_group(*args.plan, args.k.size(2), call, numbered_pass, [&] { launch_dq<T>(args, call, of, launch); });
       call.lists = ListsView::of_keys(args.lists);
       each_group(*args.plan, args.k.size(2), call, part, [&] { dkdv<T>(call, launch); });
     });

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/choice.h"
 #include "kernels/attention/sm90/band/band_plan.h"
 #include "kernels/attention/sm90/long_band/interval_plan.h"
 #include "kernels/attention/sm90/long_band/joined_plan.h"
@@ -11,11 +12,12 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-void attention(const AttentionArgs&, const Launch&);
+void attention(const AttentionArgs&, const AttentionChoice&, const Launch&);
 void attention_band(const AttentionArgs&, const BandPlan&, const Launch&);
 
-// delta (batch, heads, n) f32: the sum over a row of dout * o. scratch: for bounds seen from the keys.
-void attention_backward(const AttentionBackwardArgs&, const float* delta, void* scratch, const Launch&);
+// delta (batch, heads, n) f32: the sum over a row of dout * o. scratch: the choice's sums_bytes.
+void attention_backward(const AttentionBackwardArgs&, const AttentionChoice&, const float* delta, std::byte* scratch,
+                        const Launch&);
 void attention_backward_classes(const AttentionBackwardArgs&, const LongBandPlan&, const float* delta, const Launch&);
 // scratch: the plan's scratch_bytes(), aligned to 16 bytes.
 void attention_backward_turns(const AttentionBackwardArgs&, const LongBandPlan&, const float* delta, std::byte* scratch,

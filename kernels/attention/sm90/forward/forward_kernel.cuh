@@ -11,6 +11,8 @@
 #include "kernels/attention/sm90/forward/key_runs.cuh"
 #include "kernels/attention/sm90/general/list_order.h"
 #include "kernels/attention/sm90/general/softmax.cuh"
+#include "kernels/attention/term/labels_sm90.cuh"
+#include "kernels/attention/term/none_sm90.h"
 #include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"
@@ -24,14 +26,14 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-template <class T, int KeySize, int ValueSize, KeysPerQuery KeyCount, bool Pieces>
-struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
-  using Layout = ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces>;
+template <class T, int KeySize, int ValueSize, KeysPerQuery KeyCount, bool Pieces, class OfTerm>
+struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces, OfTerm> {
+  using Layout = ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces, OfTerm>;
   using Layout::k_at, Layout::v_at, Layout::k_bytes, Layout::v_bytes, Layout::value_boxes, Layout::shared_of;
   using Layout::key_row, Layout::value_row, Layout::q_box, Layout::k_box, Layout::v_box, Layout::o_box;
   using Layout::listed;
   using Layout::tiling, Layout::queries, Layout::keys, Layout::stages, Layout::warpgroups, Layout::task_slots;
-  using typename Layout::Problem, typename Layout::Shared;
+  using typename Layout::Problem, typename Layout::Shared, typename Layout::Term;
   using Task = ForwardTask;
   using Producer = ForwardProducer<Layout>;
 
@@ -82,6 +84,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       if constexpr (listed) runs_.read(slot_.index);
     }
 
+    __device__ std::int32_t begin() const { return runs_.begin(); }  // of the tile
     template <int Count>
     __device__ void mask(float (&s)[Count]) const {
       if (!runs_.is_full()) Softmax::mask(s, runs_.allowed().row);
@@ -127,8 +130,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
     for (int step = 0; step < keys / 16; ++step) pack_operand<T>(p[step], s, step);
   }
 
-  __device__ static void resume(const ForwardProblem& problem, const Task& task, float (&o)[ValueSize / 2],
-                                Softmax& softmax) {
+  __device__ static void resume(const Problem& problem, const Task& task, float (&o)[ValueSize / 2], Softmax& softmax) {
     const auto* base =
         static_cast<const T*>(problem.o_data) + task.sequence * problem.o_stride[0] + task.head * problem.o_stride[2];
     const float* lse = lse_of(problem, task);
@@ -152,21 +154,21 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
   __device__ static std::int32_t entry_of(const Task& task, int row) {
     return task.begin + static_cast<std::int32_t>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) + 8 * row;
   }
-  __device__ static float* lse_of(const ForwardProblem& problem, const Task& task) {
+  __device__ static float* lse_of(const Problem& problem, const Task& task) {
     return problem.lse +
            (static_cast<std::int64_t>(task.sequence) * static_cast<std::int32_t>(problem.heads.value) + task.head) *
-               static_cast<std::int64_t>(problem.n);
+               static_cast<std::int64_t>(problem.queries());
   }
 
   // Through shared memory, where q was.
-  __device__ static void store(const ForwardProblem& problem, const Task& task, float (&o)[ValueSize / 2],
+  __device__ static void store(const Problem& problem, const Task& task, float (&o)[ValueSize / 2],
                                const Softmax& softmax, char* to) {
     float* lse = lse_of(problem, task);
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       Softmax::Result result = softmax.finish(r);
-      if (problem.sink != nullptr) join_sink(problem.sink[task.head], result.factor, result.lse);
+      if (problem.joins_sink(task.sequence)) join_sink(problem.sink[task.head], result.factor, result.lse);
       factor[r] = result.factor;
       const std::int32_t entry = entry_of(task, r);
       if (threadIdx.x % 4 == 0 && entry < task.length) lse[task.position(entry)] = result.lse;
@@ -194,11 +196,21 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
     store_wait<0>();
   }
 
+  using Labels = std::conditional_t<Term::given, LabelsOfQueries<keys>, NoTerm>;
+  __device__ static Labels labels_of(const Problem& problem, const Task& task) {
+    if constexpr (Term::given)
+      return {problem.labels, task.sequence, task.head, entry_of(task, 0),
+              task.begin + uniform(static_cast<std::int32_t>(threadIdx.x) / 32) * 16};
+    else
+      return {};
+  }
+
   // A warpgroup's queries, and what they have found so far.
   struct Rows {
     const char *q, *k, *v;
     Shared& control;
     Softmax softmax;
+    [[no_unique_address]] Labels labels;
     float o[ValueSize / 2] = {};
 
     __device__ void begin_scores(const RingSlot& slot, float (&s)[keys / 2]) {
@@ -213,10 +225,20 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       wgmma_wait<0>();
       wgmma_hold(o);
     }
+    // While the scores of a tile are computed, and after.
+    __device__ TileLabels look(const Needed& needed) const {
+      if constexpr (Term::given) return labels.look(needed.begin());
+      return {};
+    }
+    __device__ void add_labels(float (&s)[keys / 2], const TileLabels& of_tile) const {
+      if constexpr (Term::given) labels.template add<false>(s, of_tile);
+    }
     // Scores that have been computed become weights.
     __device__ void weigh(float (&s)[keys / 2], std::uint32_t (&p)[keys / 16][4], const Needed& needed) {
+      const TileLabels of_tile = look(needed);
       wgmma_wait<0>();
       wgmma_hold(s);
+      add_labels(s, of_tile);
       needed.mask(s);
       if (softmax.weigh(s)) rescale(o, softmax);
       pack_weights(p, s);
@@ -256,8 +278,10 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       rows.add_values(before, p);
       end_turn();
       needed.read();
+      const TileLabels of_tile = rows.look(needed);
       wgmma_wait<1>();
       wgmma_hold(s);
+      rows.add_labels(s, of_tile);
       needed.mask(s);
       const bool grown = rows.softmax.weigh(s);
       rows.finish_values();
@@ -275,7 +299,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
     Shared& control = shared_of(shared);
     const Task& task = control.task[at];
     char* const q = Layout::queries_of(shared, at, uniform(this_warpgroup()));
-    Rows rows = {q, shared + k_at, shared + v_at, control, Softmax(problem.rate)};
+    Rows rows = {q, shared + k_at, shared + v_at, control, Softmax(problem.rate), labels_of(problem, task)};
     if (problem.resumes) resume(problem, task, rows.o, rows.softmax);
     Needed needed(problem, shared, at, slot);
     while (needed.start()) {
@@ -410,11 +434,11 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
   }
 };
 
-template <class T, int KeySize, int ValueSize, KeysPerQuery KeyCount, bool Pieces>
-__global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, KeyCount, Pieces>::tiling.threads(),
-                                  Forward<T, KeySize, ValueSize, KeyCount, Pieces>::tiling.blocks)
-    forward(const __grid_constant__ typename Forward<T, KeySize, ValueSize, KeyCount, Pieces>::Problem problem) {
-  using F = Forward<T, KeySize, ValueSize, KeyCount, Pieces>;
+template <class T, int KeySize, int ValueSize, KeysPerQuery KeyCount, bool Pieces, class Term>
+__global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, KeyCount, Pieces, Term>::tiling.threads(),
+                                  Forward<T, KeySize, ValueSize, KeyCount, Pieces, Term>::tiling.blocks)
+    forward(const __grid_constant__ typename Forward<T, KeySize, ValueSize, KeyCount, Pieces, Term>::Problem problem) {
+  using F = Forward<T, KeySize, ValueSize, KeyCount, Pieces, Term>;
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
   if constexpr (F::tiling.specialised) {

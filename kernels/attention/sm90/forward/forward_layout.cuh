@@ -15,16 +15,21 @@
 namespace longstride::kernels::cuda::sm90 {
 
 // `Pieces`: tiles of summary rows are read in pieces (tile_pieces.h).
-template <class T, int KeySize, int ValueSize, KeysPerQuery KeyCount, bool Pieces>
+template <class T, int KeySize, int ValueSize, KeysPerQuery KeyCount, bool Pieces, class OfTerm>
 struct ForwardLayout {
+  using Term = OfTerm;
   static constexpr bool listed = KeyCount == KeysPerQuery::listed;
-  using Problem = std::conditional_t<Pieces, ForwardProblemInPieces,
-                                     std::conditional_t<listed, ForwardProblemOfLists, ForwardProblem>>;
-  static constexpr ForwardTiling tiling = forward_tiling(ValueSize, KeyCount);
+  using Problem =
+      std::conditional_t<Pieces, ForwardProblemInPieces,
+                         std::conditional_t<listed, ForwardProblemOfLists,
+                                            std::conditional_t<Term::given, ForwardProblemOfLabels, ForwardProblem>>>;
+  static constexpr ForwardTiling tiling =
+      Term::given ? forward_tiling_of_labels(ValueSize) : forward_tiling(ValueSize, KeyCount);
   static constexpr int queries = tiling.queries(), keys = tiling.keys, stages = tiling.stages,
                        warpgroups = tiling.warpgroups;
   static constexpr bool pieces = Pieces;
   static_assert(!Pieces || (KeySize >= 64 && ValueSize >= 64), "rows of 128 bytes");
+  static_assert(!Term::given || (!Pieces && !listed), "rows in natural order");
   static_assert(!listed || (!Pieces && !tiling.specialised && queries == BlockLists::unit), "one list of one task");
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;

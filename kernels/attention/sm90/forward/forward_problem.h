@@ -8,6 +8,7 @@
 #include "kernels/attention/sm90/general/piece_maps.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
 #include "kernels/attention/sm90/row_maps.h"
+#include "kernels/attention/term/labels_sm90.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -26,6 +27,12 @@ struct ForwardProblem {
   float* lse;
   const float* sink;  // (heads); null: none, or it has joined in an earlier pass
   BoundsView bounds;
+
+  __device__ std::int32_t queries() const { return n; }
+  // Of q, k and v, of a task's.
+  __device__ std::int32_t sequence_of(std::int32_t sequence) const { return sequence; }
+  __device__ Interval share_of(const Interval& seen, std::int32_t) const { return seen; }
+  __device__ bool joins_sink(std::int32_t) const { return sink != nullptr; }
 };
 
 struct ForwardProblemInPieces : ForwardProblem {
@@ -34,6 +41,18 @@ struct ForwardProblemInPieces : ForwardProblem {
 
 struct ForwardProblemOfLists : ForwardProblem {
   ListsView lists;
+};
+
+// With labels or other queries than keys.
+struct ForwardProblemOfLabels : ForwardProblem {
+  LabelsView labels;
+
+  __device__ std::int32_t queries() const { return labels.queries; }
+  __device__ std::int32_t sequence_of(std::int32_t sequence) const { return labels.shares.input(sequence); }
+  __device__ Interval share_of(const Interval& seen, std::int32_t sequence) const {
+    return labels.shares.clamp(seen, sequence);
+  }
+  __device__ bool joins_sink(std::int32_t sequence) const { return sink != nullptr && labels.shares.of(sequence) == 0; }
 };
 
 }  // namespace longstride::kernels::cuda::sm90

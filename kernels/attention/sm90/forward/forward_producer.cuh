@@ -111,11 +111,12 @@ class ForwardProducer : Layout {
     return {part.base + residue + entry - period * static_cast<std::int32_t>(part.run.value), period};
   }
 
-  __device__ static void load(char* to, const RowMaps& maps, int boxes, int box_bytes, const ForwardTask& task,
-                              std::int32_t head, const TileCorner& corner, std::uint64_t* barrier) {
+  __device__ void load(char* to, const RowMaps& maps, int boxes, int box_bytes, const ForwardTask& task,
+                       std::int32_t head, const TileCorner& corner, std::uint64_t* barrier) const {
     const CUtensorMap* map = map_of(maps, corner);
+    const std::int32_t sequence = problem_.sequence_of(task.sequence);
     for (int i = 0; i < boxes; ++i)
-      tma_load(to + i * box_bytes, map, {{i * 64, head, corner.offset, corner.period, task.sequence}}, barrier);
+      tma_load(to + i * box_bytes, map, {{i * 64, head, corner.offset, corner.period, sequence}}, barrier);
   }
 
   const Problem& problem_;

@@ -1,7 +1,9 @@
 // Launches of the forward kernel: one for each pass of a plan, with the tiling that suits its head sizes and keys.
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/forward/forward_kernel.cuh"
+#include "kernels/attention/term/label_products.h"
 #include "kernels/base/gpu_kind.h"
+#include "kernels/merge_parts/merge_parts.h"
 
 namespace longstride::kernels::cuda::sm90 {
 namespace {
@@ -10,16 +12,29 @@ namespace {
 struct HeadPasses {
   Geometry geometry;
   bool resumes = false;
+  LabelMatrices labels;
+  std::int32_t shares = 1;  // of a task, whose results follow each other in o and lse
 };
 
-template <int KeySize, int ValueSize, KeysPerQuery KeyCount, bool Pieces, class T>
+template <class Problem>
+Problem empty_problem(const AttentionArgs& args, const HeadPasses& passes) {
+  if constexpr (std::is_same_v<Problem, ForwardProblemOfLabels>) {
+    Problem problem{{}, LabelsView(args.labels, passes.labels, args.k.size(1))};
+    problem.labels.shares = Shares(passes.shares, args.q.size(0), args.k.size(1));
+    return problem;
+  } else {
+    return {};
+  }
+}
+
+template <int KeySize, int ValueSize, KeysPerQuery KeyCount, bool Pieces, class T, class Term = NoTerm>
 void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Launch& launch) {
-  using F = Forward<T, KeySize, ValueSize, KeyCount, Pieces>;
+  using F = Forward<T, KeySize, ValueSize, KeyCount, Pieces, Term>;
   const Geometry& geometry = passes.geometry;
-  typename F::Problem problem = {};
+  auto problem = empty_problem<typename F::Problem>(args, passes);
   std::copy_n(geometry.pass_of, Geometry::most_heads, problem.pass_of);
   problem.heads = Divisor(geometry.heads);
-  problem.batch = Divisor(static_cast<std::int32_t>(args.q.size(0)));
+  problem.batch = Divisor(static_cast<std::int32_t>(args.lse.size(0)));
   problem.heads_per_key = Divisor(static_cast<std::int32_t>(args.q.size(2) / args.k.size(2)));
   problem.n = geometry.n;
   problem.rate = static_cast<float>(args.scale) * log2_e;
@@ -32,6 +47,7 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
   problem.bounds = BoundsView(args.bounds);
   if constexpr (F::listed) problem.lists = ListsView::of_queries(args.lists);
   RowSetKinds kinds;
+  const auto queries = static_cast<std::int32_t>(args.q.size(1));
   std::int64_t tiles = 0;  // maximum over the heads
   for (int p = 0; p < geometry.passes; ++p) {
     const PassGeometry& pass = geometry.pass[p];
@@ -46,8 +62,8 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
   }
   for (int i = 0; i < kinds.count(); ++i) {
     if (kinds[i].run >= kinds[i].period || kinds[i].run == 1) {  // queries may have it
-      problem.q[i] = row_maps(args.q, kinds[i], geometry.n, 64, KeySize);
-      problem.o[i] = row_maps(args.o, kinds[i], geometry.n, 64, ValueSize);
+      problem.q[i] = row_maps(args.q, kinds[i], queries, 64, KeySize);
+      problem.o[i] = row_maps(args.o, kinds[i], queries, 64, ValueSize);
     }
     problem.k[i] = key_maps(args.k, kinds[i], geometry.n, F::keys, KeySize, Pieces);
     problem.v[i] = key_maps(args.v, kinds[i], geometry.n, F::keys, ValueSize, Pieces);
@@ -56,9 +72,9 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
     problem.k_pieces = piece_maps(args.k, geometry.n, KeySize);
     problem.v_pieces = piece_maps(args.v, geometry.n, ValueSize);
   }
-  auto* const kernel = forward<T, KeySize, ValueSize, KeyCount, Pieces>;
+  auto* const kernel = forward<T, KeySize, ValueSize, KeyCount, Pieces, Term>;
   allow_shared(kernel, F::shared_bytes);
-  problem.tasks = tiles * args.q.size(0) * args.q.size(2);
+  problem.tasks = tiles * args.lse.size(0) * args.q.size(2);
   const auto blocks = static_cast<unsigned>(
       F::tiling.specialised ? std::min<std::int64_t>(problem.tasks, multiprocessors()) : problem.tasks);
   run("attention_sm90", kernel, {blocks, F::tiling.threads(), F::shared_bytes}, launch, problem);
@@ -111,6 +127,8 @@ void launch_with_sizes(const AttentionArgs& args, const HeadPasses& passes, cons
 
 template <class T>
 void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Launch& launch) {
+  if (args.labels.given() || args.plan->queries != args.plan->n)
+    return launch_pass<64, 64, KeysPerQuery::thousands, false, T, LabelsTerm>(args, passes, launch);
   // Sizes above 64 have one tiling, and there is none for thousands in pieces.
   const bool is_large = std::max(args.q.size(3), args.v.size(3)) > 64;
   switch (args.lists.given() ? KeysPerQuery::listed : is_large ? KeysPerQuery::many : keys_per_query(passes.geometry)) {
@@ -128,16 +146,31 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
 
 }  // namespace
 
-void attention(const AttentionArgs& args, const Launch& launch) {
+void attention(const AttentionArgs& whole, const AttentionChoice& choice, const Launch& launch) {
+  AttentionArgs args = whole;
+  const bool is_shared = choice.query_shares > 1 && whole.o.contiguous();  // what is merged is
+  if (is_shared) {
+    auto* const parts = whole.scratch.as<std::byte>() + (choice.sums_bytes - choice.share_bytes);
+    const std::int64_t batch = choice.query_shares * whole.q.size(0);
+    args.o = Tensor(parts, whole.o.dtype(), {batch, whole.o.size(1), whole.o.size(2), whole.o.size(3)});
+    args.lse = Tensor(parts + args.o.bytes(), Dtype::f32, {batch, whole.lse.size(1), whole.lse.size(2)});
+  }
   for (int number = 0; number < passes_in(*args.plan); ++number) {
     HeadPasses passes;
     passes.resumes = number > 0;
+    if (is_shared) passes.shares = choice.query_shares;
+    passes.labels = LabelMatrices(args.labels, args.q, args.scale, args.scratch.as<float>());
     geometry_of(*args.plan, number, passes.geometry);
     with_gpu_type(args.q.dtype(), [&](auto zero) {
       using T = decltype(zero);
+      if (args.labels.given()) portable::label_products<T>(passes.labels, launch);
       if constexpr (!std::is_same_v<T, float>) launch_pass<T>(args, passes, launch);
     });
   }
+  const auto of_shares = [&](const Tensor& lse) {
+    return lse.reshape({choice.query_shares, whole.q.size(0), lse.size(1), lse.size(2)});
+  };
+  if (is_shared) merge_parts({args.o, of_shares(args.lse), whole.o, whole.lse}, launch);
 }
 
 }  // namespace longstride::kernels::cuda::sm90

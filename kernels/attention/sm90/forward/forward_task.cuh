@@ -18,7 +18,8 @@ struct ForwardTask {
 
   // Longest rows first. Consecutive tasks have neighbouring heads, then classes, because their rows are neighbours in
   // memory.
-  __device__ bool find(const ForwardProblem& problem, std::int32_t rows, std::int32_t index) {
+  template <class Problem>
+  __device__ bool find(const Problem& problem, std::int32_t rows, std::int32_t index) {
     const auto take = [&](const Divisor& divisor) {
       const std::int32_t quotient = divisor.quotient(index);
       const std::int32_t rest = index - quotient * static_cast<std::int32_t>(divisor.value);
@@ -36,7 +37,7 @@ struct ForwardTask {
     sequence = take(problem.batch);
     begin = (shape.tiles - 1 - index) * rows;
     // Entries of the class below n.
-    length = shape.step == 1 ? problem.n : shape.part[0].period.quotient(problem.n - residue + shape.step - 1);
+    length = shape.step == 1 ? problem.queries() : shape.part[0].period.quotient(problem.n - residue + shape.step - 1);
     return index < shape.tiles && begin < length;
   }
 };

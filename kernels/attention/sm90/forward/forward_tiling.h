@@ -53,4 +53,12 @@ constexpr ForwardTiling forward_tiling(int value_size, KeysPerQuery count) {
           .consumer_registers = 160};
 }
 
+// With labels (term/labels_sm90.cuh): the block of thousands with tiles of 64 keys, whose registers have room for a
+// row's numbers.
+constexpr ForwardTiling forward_tiling_of_labels(int value_size) {
+  ForwardTiling tiling = forward_tiling(value_size, KeysPerQuery::thousands);
+  tiling.keys = 64;
+  return tiling;
+}
+
 }  // namespace longstride::kernels::cuda::sm90

@@ -50,6 +50,7 @@ class KeyRuns {
   // True if the warp's rows see the whole tile.
   __device__ bool is_full() const { return tile_ >= full_ && tile_ < full_end_; }
   __device__ TwoRows allowed() const { return two_rows(rows_.row[part_], tile_ * Keys); }
+  __device__ std::int32_t begin() const { return tile_ * Keys; }  // entry of the row set
 
  private:
   // Equal in all lanes, and said so, so that loops, slots and the descriptors of tiles are in uniform registers.

@@ -15,14 +15,15 @@ struct RowIntervals {
   Interval row[PassGeometry::most_parts][Queries];
 
   // By `threads` threads, of which this is the `thread`-th.
-  __device__ void fill(const ForwardProblem& problem, const ForwardTask& task, std::int32_t thread,
-                       std::int32_t threads) {
+  template <class Problem>
+  __device__ void fill(const Problem& problem, const ForwardTask& task, std::int32_t thread, std::int32_t threads) {
     const PassShape& pass = problem.pass[task.pass];
-    const BoundsOfHead bounds = problem.bounds.of(task.sequence, task.head);
+    const BoundsOfHead bounds = problem.bounds.of(problem.sequence_of(task.sequence), task.head);
     for (std::int32_t r = thread; r < Queries; r += threads) {
       const std::int32_t position = task.position(min(task.begin + r, task.length - 1));
       const Interval within = bounds.rows(position, problem.n);
-      for (std::int32_t p = 0; p < pass.parts; ++p) row[p][r] = pass.part[p].interval(position, task.residue, within);
+      for (std::int32_t p = 0; p < pass.parts; ++p)
+        row[p][r] = problem.share_of(pass.part[p].interval(position, task.residue, within), task.sequence);
     }
   }
 };

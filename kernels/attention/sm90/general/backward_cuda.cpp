@@ -6,6 +6,9 @@
 #include "kernels/attention/joined_part.h"
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/general/backward_problem.h"
+#include "kernels/attention/term/label_products.h"
+#include "kernels/base/add_partials.cuh"
+#include "kernels/base/cuda_types.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -33,33 +36,88 @@ void join_parts(BackwardProblemInPieces& problem, bool first_pass) {
   }
 }
 
+void begin_labels(const LabelMatrices& of, Dtype dtype, const Launch& launch) {
+  with_gpu_type(dtype, [&](auto zero) { portable::label_products<decltype(zero)>(of, launch); });
+  portable::clear_label_sums(of, launch);
+}
+
+// The table's gradient, from the sums of all shares.
+void finish_labels(const AttentionBackwardArgs& args, const LabelMatrices& of, std::int32_t shares,
+                   const Launch& launch) {
+  if (!args.dtable.given()) return;
+  if (shares > 1) add_partials({of.sums + of.elements(), shares - 1, of.elements(), of.sums}, launch);
+  with_gpu_type(args.q.dtype(),
+                [&](auto zero) { portable::add_table_gradient<decltype(zero)>(of, args.dtable.as<float>(), launch); });
+}
+
+// The launches of both sides, whose gradients may be sums over shares.
+class Sides {
+ public:
+  Sides(const AttentionBackwardArgs& args, const AttentionChoice& choice, const LabelsView& labels, std::byte* scratch)
+      : args_(args), choice_(choice), labels_{labels} {
+    labels_.parts = reinterpret_cast<float*>(scratch + (choice.sums_bytes - choice.share_bytes));
+    labels_.key_sized_part = choice.key_shares * args.k.size(0) * args.k.size(1) * args.k.size(2) * 64;
+    is_given_ = args.labels.given() || labels.queries != labels.keys;
+  }
+
+  void queries(BackwardProblemInPieces& problem, const Launch& launch) {
+    problem.key_sized_gradient = gradient_of(args_.dq);
+    share(problem, choice_.query_shares, args_.k.size(1));
+    launch_backward_queries(args_, problem, is_given_ ? &labels_ : nullptr, launch);
+    if (choice_.query_shares > 1) sum_shares(labels_.parts, choice_.query_shares, args_.dq, launch);
+  }
+  // One part's.
+  void keys(BackwardProblemInPieces& problem, const Launch& launch) {
+    share(problem, choice_.key_shares, args_.q.size(1));
+    launch_backward_keys(args_, problem, is_given_ ? &labels_ : nullptr, launch);
+    if (choice_.key_shares == 1) return;
+    sum_shares(labels_.parts, choice_.key_shares, args_.dk, launch);
+    sum_shares(labels_.parts + labels_.key_sized_part, choice_.key_shares, args_.dv, launch);
+  }
+
+ private:
+  void share(BackwardProblemInPieces& problem, std::int32_t shares, std::int64_t others) {
+    problem.batch = static_cast<std::int32_t>(shares * args_.q.size(0));
+    labels_.view.shares = Shares(shares, args_.q.size(0), others);
+  }
+
+  const AttentionBackwardArgs& args_;
+  const AttentionChoice& choice_;
+  LabelsOfLaunch labels_;
+  bool is_given_ = false;
+};
+
 }  // namespace
 
-void attention_backward(const AttentionBackwardArgs& args, const float* delta, void* scratch, const Launch& launch) {
+void attention_backward(const AttentionBackwardArgs& args, const AttentionChoice& choice, const float* delta,
+                        std::byte* scratch, const Launch& launch) {
+  const LabelMatrices matrices(args.labels, args.q, args.scale, reinterpret_cast<float*>(scratch), choice.query_shares);
+  if (args.labels.given()) begin_labels(matrices, args.q.dtype(), launch);
   const bool seen_from_keys = !args.bounds.given() || args.bounds.documents;
   const BoundsView bounds(args.bounds),
-      of_keys = seen_from_keys ? bounds : bounds_from_keys(args.bounds, args.k.size(1), scratch, launch);
+      of_keys =
+          seen_from_keys ? bounds : bounds_from_keys(args.bounds, args.k.size(1), scratch + choice.label_bytes, launch);
+  Sides sides(args, choice, LabelsView(args.labels, matrices, args.k.size(1)), scratch);
   for (int number = 0; number < passes_in(*args.plan); ++number) {
     BackwardProblemInPieces problem = {};
     geometry_of(*args.plan, number, problem.geometry);
     problem.in_pieces = needs_pieces(problem.geometry);
-    problem.batch = static_cast<std::int32_t>(args.q.size(0));
     problem.heads_per_key = Divisor(static_cast<std::int32_t>(args.q.size(2) / args.k.size(2)));
     problem.scale = static_cast<float>(args.scale);
     problem.lse = args.lse.as<float>();
     problem.delta = delta;
     for (int p = 0; p < problem.geometry.passes; ++p) problem.adds[p][0] = number > 0;
-    problem.key_sized_gradient = gradient_of(args.dq);
     problem.bounds = bounds;
-    launch_backward_queries(args, problem, launch);
+    sides.queries(problem, launch);
     problem.key_sized_gradient = gradient_of(args.dk);
     problem.bounds = of_keys;
     problem.value_sized_gradient = gradient_of(args.dv);
     join_parts(problem, number == 0);
     int parts = 0;
     for (int p = 0; p < problem.geometry.passes; ++p) parts = std::max(parts, problem.geometry.pass[p].parts);
-    for (problem.part = 0; problem.part < parts; ++problem.part) launch_backward_keys(args, problem, launch);
+    for (problem.part = 0; problem.part < parts; ++problem.part) sides.keys(problem, launch);
   }
+  finish_labels(args, matrices, choice.query_shares, launch);
 }
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -26,13 +26,13 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-template <class T, int KeySize, int ValueSize, Side Of, TileSource Source>
-struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
-  using Layout = BackwardLayout<KeySize, ValueSize, Of, Source>;
+template <class T, int KeySize, int ValueSize, Side Of, TileSource Source, class OfTerm>
+struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source, OfTerm> {
+  using Layout = BackwardLayout<KeySize, ValueSize, Of, Source, OfTerm>;
   using Layout::key_row, Layout::value_row, Layout::own_bytes, Layout::own_key_bytes, Layout::key_bytes;
   using Layout::shared_of, Layout::tile_bytes, Layout::ring_at;
   using Layout::tiling, Layout::side, Layout::rows, Layout::step, Layout::stages, Layout::listed;
-  using typename Layout::Problem, typename Layout::Shared;
+  using typename Layout::Problem, typename Layout::Shared, typename Layout::Term;
   using Producer = BackwardProducer<Layout>;
 
   __device__ static std::uint32_t task_of_block(const Problem& problem) {
@@ -53,19 +53,22 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
     wgmma_commit();
   }
 
+  // -log2(e) lse of rows beyond the last: of their zeros, nothing must come of labels' numbers.
+  static constexpr float nothing = Term::given ? -__builtin_huge_valf() : 0.0f;
   // lse (times -log2(e)) and delta of the query of a tile's element: one of the thread's two rows, or a column.
   struct Statistics {
     float lse[2], delta[2];
 
-    __device__ void load(const BackwardProblem& problem, const BackwardTask& task) {
+    __device__ void load(const Problem& problem, const BackwardTask& task) {
       const std::int64_t row =
-          (static_cast<std::int64_t>(task.sequence) * problem.geometry.heads + task.head) * problem.geometry.n;
+          (static_cast<std::int64_t>(problem.sequence_of(task.sequence)) * problem.geometry.heads + task.head) *
+          problem.queries();
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const std::int32_t entry = task.begin + own_row(r);
         const bool there = entry < task.own.length;
         const std::int64_t at = row + (there ? position_at(task.own, entry) : 0);
-        lse[r] = there ? problem.lse[at] * -log2_e : 0.0f;
+        lse[r] = there ? problem.lse[at] * -log2_e : nothing;
         delta[r] = there ? problem.delta[at] : 0.0f;
       }
     }
@@ -104,6 +107,36 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
     }
   }
 
+  // The same of a tile of queries with labels, where they are mixed.
+  template <class Labels>
+  __device__ static void weigh_mixed(float (&s)[step / 2], float rate, const Shared& control, int stage,
+                                     std::int32_t column, const Interval (&allowed)[2], const Labels& labels,
+                                     const TileLabels& of_tile, std::int32_t first) {
+    Columns shift[3] = {};
+#pragma unroll
+    for (int j = 0; j < step / 8; ++j) {
+      if (j % 2 == 0) {
+        shift[2].load(control.lse[stage] + 8 * j + 2 * column);
+#pragma unroll
+        for (int which = 0; which < 2; ++which)
+          shift[which].load(control.labels.shift[which][stage] + 8 * j + 2 * column);
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int i = element_at(j, r, e), at = j % 2 * 2 + e;
+          const auto pair = labels.pair(of_tile, first, j, r, e, i);
+          const float of_pair = pair.which == 0   ? shift[0].value[at]
+                                : pair.which == 1 ? shift[1].value[at]
+                                                  : shift[2].value[at];
+          float x = fmaf(s[i] + pair.product, rate, of_pair);
+          if (8 * j + e < allowed[r].begin || 8 * j + e >= allowed[r].end) x = -__builtin_huge_valf();
+          s[i] = exp2_approx(x);
+        }
+    }
+  }
+
   // Turns dP into dS.
   __device__ static void differentiate(float (&dp)[step / 2], const float (&p)[step / 2], const Statistics& statistics,
                                        const float* delta, std::int32_t column) {
@@ -127,6 +160,17 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
     for (int i = 0; i < step / 16; ++i) pack_operand<T>(a[i], d, i);
   }
 
+  using Labels =
+      std::conditional_t<!Term::given, NoTerm,
+                         std::conditional_t<side == Side::queries, LabelsOfQueries<step>, LabelsOfKeys<step>>>;
+  __device__ static Labels labels_of(const Problem& problem, const BackwardTask& task) {
+    if constexpr (Term::given)
+      return {problem.labels, task.sequence, task.head, task.begin + own_row(0),
+              task.begin + uniform(static_cast<std::int32_t>(threadIdx.x) / 32) * 16};
+    else
+      return {};
+  }
+
   // A warpgroup's own rows and gradients.
   class Consumer {
    public:
@@ -140,7 +184,8 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
           key_rows_(descriptor<key_row>(ring_)),
           value_rows_(descriptor<value_row>(ring_ + key_bytes)),
           key_columns_(descriptor<key_row>(ring_, step * key_row)),
-          value_columns_(descriptor<value_row>(ring_ + key_bytes, step * value_row)) {
+          value_columns_(descriptor<value_row>(ring_ + key_bytes, step * value_row)),
+          labels_(labels_of(problem, task)) {
       if constexpr (side == Side::queries) statistics_.load(problem, task);
       const char* const own = shared + uniform(threadIdx.x / 128) * own_bytes;
       barrier_wait(&control_.own, 0);
@@ -233,28 +278,83 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
       own_key_.multiply(s_, advanced(key_rows_, stage * tile_bytes));
       own_value_.multiply(dp_, advanced(value_rows_, stage * tile_bytes));
       if constexpr (listed) tile = control_.list.read(stage, more_);
+      [[maybe_unused]] const TileLabels of_tile = look(tile, stage);
       wgmma_wait<1>();
       wgmma_hold(s_);
       wgmma_hold(key_gradient_);
       wgmma_hold(value_gradient_);
       if constexpr (Holds) release(held_);
       held_ = stage;
-      const float* const lse = control_.lse[stage];
-      if (tile >= range.full_begin && tile < range.full_end) {
-        weigh<true>(s_, rate_, statistics_, lse, column_, {});
+      const bool is_full = tile >= range.full_begin && tile < range.full_end;
+      if constexpr (Term::given) {
+        weigh_labelled(tile, stage, is_full, meets, of_tile);
       } else {
-        const std::int32_t begin = tile * step + column_;
-        weigh<false>(s_, rate_, statistics_, lse, column_,
-                     {{meets[0].begin - begin, meets[0].end - begin}, {meets[1].begin - begin, meets[1].end - begin}});
+        const float* const lse = control_.lse[stage];
+        if (is_full)
+          weigh<true>(s_, rate_, statistics_, lse, column_, {});
+        else
+          weigh<false>(s_, rate_, statistics_, lse, column_, allowed_in(tile, meets).row);
       }
       if constexpr (side == Side::keys) pack_weights(p_operand_, s_);
       wgmma_wait<0>();
       wgmma_hold(dp_);
       differentiate(dp_, s_, statistics_, control_.delta[stage], column_);
+      if constexpr (Term::given && side == Side::queries) labels_.add_gradients(dp_, of_tile);
       pack_weights(ds_operand_, dp_);
     }
 
-    __device__ void store() const {
+    // While the products of a tile are computed.
+    __device__ TileLabels look(std::int32_t tile, int stage) const {
+      if constexpr (Term::given && side == Side::queries)
+        return labels_.look(tile * step);
+      else if constexpr (Term::given)
+        return labels_.look(tile * step, control_.labels.group[stage]);
+      return {};
+    }
+    // The columns of a tile that the thread's rows meet, counted from its first.
+    struct Allowed {
+      Interval row[2];
+    };
+    __device__ Allowed allowed_in(std::int32_t tile, const Interval (&meets)[2]) const {
+      const std::int32_t begin = tile * step + column_;
+      return {{{meets[0].begin - begin, meets[0].end - begin}, {meets[1].begin - begin, meets[1].end - begin}}};
+    }
+    // weigh, where scores have labels.
+    __device__ void weigh_labelled(std::int32_t tile, int stage, bool is_full, const Interval (&meets)[2],
+                                   const TileLabels& of_tile) {
+      const float* lse = control_.lse[stage];
+      Statistics statistics = statistics_;
+      if constexpr (side == Side::queries) {
+        labels_.template add<true>(s_, of_tile);
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          if (of_tile.which != TileLabels::mixed)
+            statistics.lse[r] = fmaf(labels_.product(of_tile.which, r), rate_, statistics.lse[r]);
+      } else {
+        if (of_tile.which == TileLabels::mixed)
+          return weigh_mixed(s_, rate_, control_, stage, column_, allowed_in(tile, meets).row, labels_, of_tile,
+                             tile * step);
+        lse = control_.labels.shift[of_tile.which][stage];
+      }
+      if (is_full)
+        weigh<true>(s_, rate_, statistics, lse, column_, {});
+      else
+        weigh<false>(s_, rate_, statistics, lse, column_, allowed_in(tile, meets).row);
+    }
+
+    __device__ void store() {
+      if constexpr (Term::given && side == Side::queries) labels_.template finish<T, KeySize>(key_gradient_);
+      if constexpr (Term::given) {
+        if (problem_.labels.shares.count > 1) {
+          const auto store_part = [&]<int Size>(float* parts, const float(&gradient)[Size], float factor) {
+            const std::int32_t rows = side == Side::queries ? problem_.labels.queries : problem_.labels.keys;
+            store_share<2 * Size>(parts, rows, problem_.geometry.heads, task_, gradient, factor);
+          };
+          store_part(problem_.key_sized_parts, key_gradient_, problem_.scale);
+          if constexpr (side == Side::keys) store_part(problem_.value_sized_parts, value_gradient_, 1.0f);
+          return;
+        }
+      }
       const bool adds = problem_.adds[task_.pass_index][problem_.part];
       store_gradient<T, KeySize>(problem_.key_sized_gradient, task_, key_gradient_, problem_.scale, adds);
       if constexpr (side == Side::keys)
@@ -268,6 +368,7 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
     float rate_;
     const std::int32_t column_;                                                // the thread's first
     const std::uint64_t key_rows_, value_rows_, key_columns_, value_columns_;  // the ring's first tile
+    [[no_unique_address]] Labels labels_;
     RingSlot slot_;
     int held_ = 0;       // the stage of the tile whose last products have not been issued
     bool more_ = false;  // tiles of a list follow
@@ -280,11 +381,11 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source> {
   };
 };
 
-template <class T, int KeySize, int ValueSize, Side side, TileSource Source>
-__global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side, Source>::tiling.threads(),
-                                  Backward<T, KeySize, ValueSize, side, Source>::tiling.blocks)
-    backward(const __grid_constant__ typename Backward<T, KeySize, ValueSize, side, Source>::Problem problem) {
-  using B = Backward<T, KeySize, ValueSize, side, Source>;
+template <class T, int KeySize, int ValueSize, Side side, TileSource Source, class Term>
+__global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side, Source, Term>::tiling.threads(),
+                                  Backward<T, KeySize, ValueSize, side, Source, Term>::tiling.blocks)
+    backward(const __grid_constant__ typename Backward<T, KeySize, ValueSize, side, Source, Term>::Problem problem) {
+  using B = Backward<T, KeySize, ValueSize, side, Source, Term>;
   extern __shared__ char memory[];
   BackwardTask task;
   if (!task.find<side>(problem, B::rows, B::task_of_block(problem))) return;

@@ -33,13 +33,13 @@ std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_
   }
   for (int i = 0; i < kinds.count(); ++i) {
     problem.run[i] = Divisor(kinds[i].run);
-    const auto maps = [&](const Tensor& view, std::int32_t rows, int columns) {
-      return row_maps(view, kinds[i], geometry.n, rows, columns);
-    };
     if (has_queries[i]) {
       const std::int32_t rows = side == Side::queries ? 64 : B::step;
-      (side == Side::queries ? problem.own_key_sized : problem.key_sized)[i] = maps(args.q, rows, key_size);
-      (side == Side::queries ? problem.own_value_sized : problem.value_sized)[i] = maps(args.dout, rows, value_size);
+      const auto of_queries = [&](const Tensor& view, int columns) {
+        return row_maps(view, kinds[i], static_cast<std::int32_t>(view.size(1)), rows, columns);
+      };
+      (side == Side::queries ? problem.own_key_sized : problem.key_sized)[i] = of_queries(args.q, key_size);
+      (side == Side::queries ? problem.own_value_sized : problem.value_sized)[i] = of_queries(args.dout, value_size);
     }
     if (has_keys[i]) {
       const std::int32_t rows = side == Side::keys ? 64 : B::step;
@@ -53,43 +53,51 @@ std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_
   return tiles;
 }
 
-template <Side side, int KeySize, int ValueSize, TileSource Source, class T>
-void launch_backward(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch) {
-  using B = Backward<T, KeySize, ValueSize, side, Source>;
+template <Side side, int KeySize, int ValueSize, TileSource Source, class T, class Term = NoTerm>
+void launch_backward(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const LabelsOfLaunch* labels,
+                     const Launch& launch) {
+  using B = Backward<T, KeySize, ValueSize, side, Source, Term>;
   const std::int64_t tiles = fill_problem<B>(side, args, KeySize, ValueSize, B::pieces, problem);
   if constexpr (B::pieces) {
     problem.k_pieces = piece_maps(args.k, problem.geometry.n, KeySize);
     problem.v_pieces = piece_maps(args.v, problem.geometry.n, ValueSize);
   }
-  auto* const kernel = backward<T, KeySize, ValueSize, side, Source>;
+  auto* const kernel = backward<T, KeySize, ValueSize, side, Source, Term>;
   allow_shared(kernel, B::shared_bytes);
-  const auto blocks = static_cast<unsigned>(tiles * args.q.size(0) * args.q.size(2));
+  const auto blocks = static_cast<unsigned>(tiles * problem.batch * args.q.size(2));
   const auto start = [&](const typename B::Problem& of_kernel) {
     run(side == Side::queries ? "attention_backward_queries_sm90" : "attention_backward_keys_sm90", kernel,
         {blocks, B::tiling.threads(), B::shared_bytes}, launch, of_kernel);
   };
   if constexpr (B::listed)
     start({problem, side == Side::queries ? ListsView::of_queries(args.lists) : ListsView::of_keys(args.lists)});
+  else if constexpr (Term::given)
+    start({problem, labels->view, labels->parts, labels->parts + labels->key_sized_part});
   else
     start(problem);
 }
 
 // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros. Pieces need rows of 64
-// columns; lists have kernels of two sizes.
+// columns; lists have kernels of two sizes, labels of one.
 template <Side side>
-void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch) {
+void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
+                          const LabelsOfLaunch* labels, const Launch& launch) {
   const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
   const auto with_sizes = [&]<TileSource source, class T>() {
     if constexpr (source == TileSource::boxes)
-      if (key_size <= 32 && value_size <= 32) return launch_backward<side, 32, 32, source, T>(args, problem, launch);
-    if (key_size <= 64 && value_size <= 64) return launch_backward<side, 64, 64, source, T>(args, problem, launch);
+      if (key_size <= 32 && value_size <= 32)
+        return launch_backward<side, 32, 32, source, T>(args, problem, labels, launch);
+    if (key_size <= 64 && value_size <= 64)
+      return launch_backward<side, 64, 64, source, T>(args, problem, labels, launch);
     if constexpr (source != TileSource::lists)
-      if (key_size <= 64) return launch_backward<side, 64, 128, source, T>(args, problem, launch);
-    launch_backward<side, 128, 128, source, T>(args, problem, launch);
+      if (key_size <= 64) return launch_backward<side, 64, 128, source, T>(args, problem, labels, launch);
+    launch_backward<side, 128, 128, source, T>(args, problem, labels, launch);
   };
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
+      if (labels != nullptr)
+        return launch_backward<side, 64, 64, TileSource::boxes, T, LabelsTerm>(args, problem, labels, launch);
       if (args.lists.given()) return with_sizes.template operator()<TileSource::lists, T>();
       problem.in_pieces ? with_sizes.template operator()<TileSource::pieces, T>()
                         : with_sizes.template operator()<TileSource::boxes, T>();

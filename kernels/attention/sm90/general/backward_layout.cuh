@@ -9,20 +9,27 @@
 #include "kernels/attention/sm90/general/backward_problem.h"
 #include "kernels/attention/sm90/general/backward_tiles.cuh"
 #include "kernels/attention/sm90/general/listed_tiles.cuh"
+#include "kernels/attention/term/labels_sm90.cuh"
+#include "kernels/attention/term/none_sm90.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
-template <int KeySize, int ValueSize, Side Of, TileSource Source>
+template <int KeySize, int ValueSize, Side Of, TileSource Source, class OfTerm>
 struct BackwardLayout {
+  using Term = OfTerm;
   static constexpr Side side = Of;
   static constexpr bool pieces = Source == TileSource::pieces, listed = Source == TileSource::lists;
-  using Problem = std::conditional_t<pieces, BackwardProblemInPieces,
-                                     std::conditional_t<listed, BackwardProblemOfLists, BackwardProblem>>;
-  static constexpr BackwardTiling tiling = backward_tiling(side, KeySize, ValueSize, Source);
+  using Problem =
+      std::conditional_t<pieces, BackwardProblemInPieces,
+                         std::conditional_t<listed, BackwardProblemOfLists,
+                                            std::conditional_t<Term::given, BackwardProblemOfLabels, BackwardProblem>>>;
+  static constexpr BackwardTiling tiling = Term::given ? backward_tiling_of_labels(side, KeySize, ValueSize)
+                                                       : backward_tiling(side, KeySize, ValueSize, Source);
   static constexpr int rows = tiling.rows(), step = tiling.step, stages = tiling.stages, warpgroups = tiling.warpgroups;
   static_assert(stages >= 2, "a warpgroup waits for a tile with the one before in hand");
   static_assert(tiling.has_registers());
   static_assert(!pieces || (KeySize >= 64 && ValueSize >= 64), "rows of 128 bytes");
+  static_assert(!Term::given || Source == TileSource::boxes, "rows in natural order");
   static_assert(!listed || rows == BlockLists::unit, "a block's rows have one list");
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
@@ -35,6 +42,8 @@ struct BackwardLayout {
     std::uint64_t own, full[stages], empty[stages];
     MeetingRows<side, rows> meeting;
     [[no_unique_address]] std::conditional_t<listed, ListedTiles<stages>, None> list;
+    [[no_unique_address]] std::conditional_t<Term::given && side == Side::keys, LabelColumns<stages, step>, NoTerm>
+        labels;
   };
   static constexpr int own_key_bytes = 64 * KeySize * 2, own_value_bytes = 64 * ValueSize * 2,
                        own_bytes = own_key_bytes + own_value_bytes;

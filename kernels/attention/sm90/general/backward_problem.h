@@ -11,6 +11,7 @@
 #include "kernels/attention/sm90/general/piece_maps.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
 #include "kernels/attention/sm90/row_maps.h"
+#include "kernels/attention/term/labels_sm90.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -37,6 +38,11 @@ struct BackwardProblem {
   const float *lse, *delta;
   BoundsView bounds;                                  // for the rows that a block owns, in rows of the other side
   Gradient key_sized_gradient, value_sized_gradient;  // dQ, or dK and dV
+
+  __device__ std::int32_t queries() const { return geometry.n; }
+  // Of the inputs, of a task's.
+  __device__ std::int32_t sequence_of(std::int32_t sequence) const { return sequence; }
+  __device__ Interval share_of(const Interval& seen, std::int32_t) const { return seen; }
 };
 
 struct BackwardProblemInPieces : BackwardProblem {
@@ -49,8 +55,32 @@ struct BackwardProblemOfLists : BackwardProblem {
   ListsView lists;  // those of the rows that a block owns
 };
 
+// With labels or other queries than keys.
+struct BackwardProblemOfLabels : BackwardProblem {
+  LabelsView labels;
+
+  float *key_sized_parts = nullptr, *value_sized_parts = nullptr;  // gradients of shares, if there are several
+
+  __device__ std::int32_t queries() const { return labels.queries; }
+  __device__ std::int32_t sequence_of(std::int32_t sequence) const { return labels.shares.input(sequence); }
+  __device__ Interval share_of(const Interval& seen, std::int32_t sequence) const {
+    return labels.shares.clamp(seen, sequence);
+  }
+};
+
 // Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`.
-void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch);
-void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch);
+// Of one side's launch. parts: gradients of shares, of which the key-sized ones come first.
+struct LabelsOfLaunch {
+  LabelsView view;
+  float* parts = nullptr;
+  std::int64_t key_sized_part = 0;  // elements
+};
+// labels: given with labels or other queries than keys.
+void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
+                             const LabelsOfLaunch* labels, const Launch& launch);
+void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
+                          const LabelsOfLaunch* labels, const Launch& launch);
+// gradient = the sum of the shares' parts (shares, batch, rows, heads, 64), in order.
+void sum_shares(const float* parts, std::int32_t shares, const Tensor& gradient, const Launch& launch);
 
 }  // namespace longstride::kernels::cuda::sm90

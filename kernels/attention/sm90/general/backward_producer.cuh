@@ -18,7 +18,7 @@ class BackwardProducer : Layout {
   using Layout::key_boxes, Layout::value_boxes, Layout::key_row, Layout::value_row, Layout::own_bytes;
   using Layout::own_key_bytes, Layout::key_bytes, Layout::tile_bytes, Layout::ring_at, Layout::own_by_warp;
   using Layout::shared_of, Layout::statistics_slot;
-  using typename Layout::Problem, typename Layout::Shared;
+  using typename Layout::Problem, typename Layout::Shared, typename Layout::Term;
   static constexpr Side side = Layout::side;
   static constexpr int rows = Layout::rows, step = Layout::step, stages = Layout::stages,
                        warpgroups = Layout::warpgroups;
@@ -28,7 +28,12 @@ class BackwardProducer : Layout {
 
  public:
   __device__ BackwardProducer(const Problem& problem, const BackwardTask& task, char* shared)
-      : problem_(problem), task_(task), shared_(shared), control_(shared_of(shared)), tiles_(control_) {}
+      : problem_(problem),
+        task_(task),
+        sequence_(problem.sequence_of(task.sequence)),
+        shared_(shared),
+        control_(shared_of(shared)),
+        tiles_(control_) {}
 
   __device__ void run() {
     if constexpr (pieces && side == Side::queries) return run_in_pieces();
@@ -36,6 +41,7 @@ class BackwardProducer : Layout {
     while (more) {
       const Source source = next_;
       float lse[step / 32], delta[step / 32];
+      [[maybe_unused]] const OfColumns of_columns = of_columns_;
 #pragma unroll
       for (int i = 0; i < step / 32; ++i) {
         lse[i] = lse_[i];
@@ -52,6 +58,12 @@ class BackwardProducer : Layout {
           const int slot = statistics_slot(lane_) + 32 * i;
           control_.lse[slot_.index][slot] = lse[i] * -log2_e;
           control_.delta[slot_.index][slot] = delta[i];
+          if constexpr (labelled) {
+            for (int which = 0; which < 2; ++which)
+              control_.labels.shift[which][slot_.index][slot] =
+                  fmaf(of_columns.product[which][i], problem_.scale * log2_e, lse[i] * -log2_e);
+            control_.labels.group[slot_.index][slot] = of_columns.group[i];
+          }
         }
         barrier_arrive(&control_.full[slot_.index]);
       }
@@ -87,6 +99,15 @@ class BackwardProducer : Layout {
   }
 
  private:
+  static constexpr float nothing = Term::given ? __builtin_huge_valf() : 0.0f;  // lse of rows beyond the last
+  static constexpr bool labelled = Term::given && side == Side::keys;
+  // Labels' numbers of the lane's queries, and their groups.
+  struct LabelledColumns {
+    float product[2][step / 32];
+    std::int32_t group[step / 32];
+  };
+  using OfColumns = std::conditional_t<labelled, LabelledColumns, NoTerm>;
+
   __device__ std::int32_t key_head() const { return problem_.heads_per_key.quotient(task_.head); }
 
   __device__ void run_in_pieces() {
@@ -107,7 +128,7 @@ class BackwardProducer : Layout {
                              const TileCorner& corner, std::uint64_t* barrier) const {
     const CUtensorMap* map = corner.offset < maps.rest ? &maps.longer : &maps.complete;
     for (int i = 0; i < boxes; ++i)
-      tma_load(to + i * box_bytes, map, {{i * 64, head, corner.offset, corner.period, task_.sequence}}, barrier);
+      tma_load(to + i * box_bytes, map, {{i * 64, head, corner.offset, corner.period, sequence_}}, barrier);
   }
 
   __device__ bool find_next() {
@@ -125,14 +146,20 @@ class BackwardProducer : Layout {
     if (!pieces || !is_summary(set_)) next_.corner = corner_of(set_, tiles_.begin());
     if constexpr (side == Side::keys) {
       const std::int64_t row =
-          (static_cast<std::int64_t>(task_.sequence) * problem_.geometry.heads + task_.head) * problem_.geometry.n;
+          (static_cast<std::int64_t>(sequence_) * problem_.geometry.heads + task_.head) * problem_.queries();
 #pragma unroll
       for (int i = 0; i < step / 32; ++i) {
         const std::int32_t entry = tiles_.begin() + lane_ + 32 * i;
         const bool there = entry < set_.length;
         const std::int64_t at = row + (there ? position_at(set_, entry) : 0);
-        lse_[i] = there ? problem_.lse[at] : 0.0f;
+        lse_[i] = there ? problem_.lse[at] : nothing;
         delta_[i] = there ? problem_.delta[at] : 0.0f;
+        if constexpr (labelled) {
+          const LabelsOfHead of(problem_.labels, task_.sequence, task_.head);
+          for (int which = 0; which < 2; ++which)
+            of_columns_.product[which][i] = there ? of.product(entry, which) : 0.0f;
+          of_columns_.group[i] = of.query_group(entry);
+        }
       }
     }
     return true;
@@ -170,12 +197,14 @@ class BackwardProducer : Layout {
 
   const Problem& problem_;
   const BackwardTask& task_;
+  const std::int32_t sequence_;
   char* shared_;
   Shared& control_;
   Tiles tiles_;
   RowSet set_;
   Source next_;
   float lse_[step / 32], delta_[step / 32];
+  [[no_unique_address]] OfColumns of_columns_;
   RingSlot slot_;
   const int lane_ = threadIdx.x % 32;
 };

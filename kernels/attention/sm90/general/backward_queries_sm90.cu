@@ -3,8 +3,8 @@
 namespace longstride::kernels::cuda::sm90 {
 
 void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
-                             const Launch& launch) {
-  launch_backward_side<Side::queries>(args, problem, launch);
+                             const LabelsOfLaunch* labels, const Launch& launch) {
+  launch_backward_side<Side::queries>(args, problem, labels, launch);
 }
 
 }  // namespace longstride::kernels::cuda::sm90

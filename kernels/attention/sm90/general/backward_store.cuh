@@ -11,6 +11,23 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
+// factor * values of a share, in parts (sequences of all shares, rows, heads, Size).
+template <int Size>
+__device__ inline void store_share(float* parts, std::int32_t rows, std::int32_t heads, const BackwardTask& task,
+                                   const float (&values)[Size / 2], float factor) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const std::int32_t entry =
+        task.begin + static_cast<std::int32_t>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) + 8 * r;
+    if (entry >= task.own.length) continue;
+    float* const row = parts + ((static_cast<std::int64_t>(task.sequence) * rows + entry) * heads + task.head) * Size;
+#pragma unroll
+    for (int j = 0; j < Size / 8; ++j)
+      *reinterpret_cast<float2*>(row + 8 * j + threadIdx.x % 4 * 2) =
+          float2{values[element_at(j, r)] * factor, values[element_at(j, r, 1)] * factor};
+  }
+}
+
 // gradient = factor * values, or += when `adds`. Called by all threads of a warpgroup.
 template <class T, int Size>
 __device__ inline void store_gradient(const Gradient& gradient, const BackwardTask& task,

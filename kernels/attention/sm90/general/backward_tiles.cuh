@@ -74,16 +74,18 @@ struct MeetingRows {
   std::int32_t parts;
 
   // Called by all threads of the block; then __syncthreads.
-  __device__ void fill(const BackwardProblem& problem, const BackwardTask& task) {
-    const std::int32_t n = problem.geometry.n;
-    const BoundsOfHead bounds = problem.bounds.of(task.sequence, task.head);
+  template <class Problem>
+  __device__ void fill(const Problem& problem, const BackwardTask& task) {
+    const std::int32_t n = problem.geometry.n, others = side == Side::keys ? problem.queries() : n;
+    const BoundsOfHead bounds = problem.bounds.of(problem.sequence_of(task.sequence), task.head);
     if (threadIdx.x == 0) parts = side == Side::queries ? task.pass->parts : 1;
     for (std::int32_t r = threadIdx.x; r < Rows; r += blockDim.x) {
       const std::int32_t position = position_at(task.own, min(task.begin + r, task.own.length - 1));
-      const Interval within = bounds.rows(position, n);
-      if constexpr (side == Side::keys) row[0][r] = interval(task, problem.part, n, position, within);
+      const Interval within = bounds.rows(position, others);
+      if constexpr (side == Side::keys)
+        row[0][r] = problem.share_of(interval(task, problem.part, n, position, within), task.sequence);
       for (std::int32_t p = 0; side == Side::queries && p < task.pass->parts; ++p)
-        row[p][r] = interval(task, p, n, position, within);
+        row[p][r] = problem.share_of(interval(task, p, n, position, within), task.sequence);
     }
   }
 

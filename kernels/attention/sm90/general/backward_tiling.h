@@ -77,6 +77,13 @@ constexpr BackwardTiling tiling_of_intervals(Side side, int key_size, int value_
   return with_producer({.warpgroups = 2, .step = 32, .stages = 3, .blocks = 1});
 }
 
+// With labels (term/labels_sm90.cuh), whose numbers take registers.
+constexpr BackwardTiling backward_tiling_of_labels(Side side, int key_size, int value_size) {
+  BackwardTiling tiling = tiling_of_intervals(side, key_size, value_size);
+  if (side == Side::keys) tiling.producer_registers = 56, tiling.consumer_registers = 224;
+  return tiling;
+}
+
 constexpr BackwardTiling backward_tiling(Side side, int key_size, int value_size, TileSource source) {
   if (source == TileSource::lists) return tiling_of_lists(side, value_size);
   const BackwardTiling tiling = tiling_of_intervals(side, key_size, value_size);
