@@ -39,10 +39,12 @@ struct BackwardProblem {
   BoundsView bounds;                                  // for the rows that a block owns, in rows of the other side
   Gradient key_sized_gradient, value_sized_gradient;  // dQ, or dK and dV
 
+#ifdef __CUDACC__
   __device__ std::int32_t queries() const { return geometry.n; }
   // Of the inputs, of a task's.
   __device__ std::int32_t sequence_of(std::int32_t sequence) const { return sequence; }
   __device__ Interval share_of(const Interval& seen, std::int32_t) const { return seen; }
+#endif
 };
 
 struct BackwardProblemInPieces : BackwardProblem {
@@ -61,11 +63,13 @@ struct BackwardProblemOfLabels : BackwardProblem {
 
   float *key_sized_parts = nullptr, *value_sized_parts = nullptr;  // gradients of shares, if there are several
 
+#ifdef __CUDACC__
   __device__ std::int32_t queries() const { return labels.queries; }
   __device__ std::int32_t sequence_of(std::int32_t sequence) const { return labels.shares.input(sequence); }
   __device__ Interval share_of(const Interval& seen, std::int32_t sequence) const {
     return labels.shares.clamp(seen, sequence);
   }
+#endif
 };
 
 // Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`.
