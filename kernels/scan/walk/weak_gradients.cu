@@ -18,10 +18,13 @@ struct WeakMemory : GradientsMemory<T, K, V> {
   static_assert(bytes <= 227 * 1024);
 };
 
+// Two blocks have registers for operands that are read early.
+inline constexpr int unrolled = 4;
+
 template <class T, int K, int V>
-struct WeakGradients : RunGradients<T, K, V> {
+struct WeakGradients : RunGradients<T, K, V, 0, unrolled> {
   using Memory = WeakMemory<T, K, V>;
-  using Base = RunGradients<T, K, V>;
+  using Base = RunGradients<T, K, V, 0, unrolled>;
   using Logs = ChannelLogs<K>;
   using Base::call, Base::row, Base::q, Base::k, Base::v, Base::dout, Base::before, Base::behind, Base::scores,
       Base::errors, Base::numbers, Base::scales, Base::count, Base::place, Base::value_blocks, Base::key_columns;
@@ -85,7 +88,7 @@ struct WeakGradients : RunGradients<T, K, V> {
 
   __device__ void set_squares() const {
     Strip<1> sums[Share::template blocks<chunk>];
-    multiply_visible<K>(sums, q, k);
+    multiply_visible<K, unrolled>(sums, q, k);
     each_block<K>([&](int b, int early) {
       sums[b].each_pair([&](int r, int c, float x, float y) { this->put_score(row + r, early * part + c, x, y); });
     });
@@ -97,7 +100,7 @@ struct WeakGradients : RunGradients<T, K, V> {
     const int column = Share::group_number() * (V / Share::groups);
     Strip<value_blocks> sum;
     set_zero(sum);
-    multiply<K / 16>(sum, k, row, behind.tile, column);
+    multiply<K / 16, unrolled>(sum, k, row, behind.tile, column);
     scale_rows(sum, scale, scale);
     for (int p = Share::strip(); p < parts; ++p) this->add_block(sum, Across<Square>{scores}, dout, p, column);
     store_rows<T>(sum, call.dv, at, row, column, call.value_size, call.values_aligned);
