@@ -61,12 +61,12 @@ TEST_P(ScanTest, StrongDecaysAreAsExactAsTheRecurrence) {
 // A GPU scales rows by decays that are weak over every chunk of a run, and takes products of those.
 TEST_P(ScanTest, WeakDecaysPerChannelAreAsExactAsTheRecurrence) {
   const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{64, 64}, {33, 21}, {128, 16}, {16, 128}};
-  const bool runs = device() == kernels::Device::cuda && kernels::bytes_of(compute()) == 2;
+  if (kernels::bytes_of(compute()) != 2) GTEST_SKIP() << "only walks, of 16 bits, tell weak decays from strong ones";
   std::int64_t drawn = 0;
   for (const auto& [key_size, value_size] : sizes)
     for (const double strength : {0.0, 0.02, 0.4}) {  // the last is strong in f16
       ScanShape s{ScanForm::gated, ScanDecay::channel, drawn % 2 == 1, false, false, true};
-      s.n = 260 + 7 * drawn, s.run = runs ? 128 << drawn % 3 : 0;
+      s.n = 260 + 7 * drawn, s.run = 128 << drawn % 3;
       s.key_size = key_size, s.value_size = value_size, s.strength = strength, s.extremes = false;
       expect_the_recurrence(s);
       ++drawn;
