@@ -38,9 +38,9 @@ void Linear::apply_relu(Context& ctx, const Tensor& x, const Tensor& y) const {
   ops::linear_relu(ctx, x, weight_.value, bias(), y);
 }
 
-void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx, const Tensor& addend) const {
   ops::linear_backward_weight(ctx, dy, x, weight_.gradient, bias_gradient());
-  ops::linear_backward_input(ctx, dy, weight_.value, dx);
+  ops::linear_backward_input(ctx, dy, weight_.value, dx, addend);
 }
 
 void Linear::bias_gradient_of(Context& ctx, const Tensor& dy, std::int64_t begin, std::int64_t end) const {

@@ -27,7 +27,8 @@ class Linear {
   void apply_relu(Context& ctx, const Tensor& x, const Tensor& y) const;
   // The bias gradient is the column sum of dy. Computing it here costs an extra pass over dy, so where the kernel that
   // produces dy can accumulate it into bias_gradient(), call gradients_but_bias.
-  void gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
+  // addend: added to dx, if given; it may not be dx.
+  void gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx, const Tensor& addend = {}) const;
   void gradients_but_bias(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
   // The part of the bias gradient that belongs to columns [begin, end) of dy.
   void bias_gradient_of(Context& ctx, const Tensor& dy, std::int64_t begin, std::int64_t end) const;

@@ -70,8 +70,11 @@ void linear_relu(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
       of_activations);
 }
 
-void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx) {
-  multiply(ctx, GemmArgs{.a = dy.rows(), .b = weight, .c = dx.rows()}, of_gradients);
+void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx,
+                           const Tensor& addend) {
+  multiply(ctx,
+           GemmArgs{.a = dy.rows(), .b = weight, .c = dx.rows(), .addend = addend.given() ? addend.rows() : addend},
+           of_gradients);
 }
 
 namespace {

@@ -30,8 +30,9 @@ void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
                  const Tensor& y);
 // y = max(x W^T + b, 0), which is all that the gradient through it needs.
 void linear_relu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y);
-// dx (rows, in) = dy (rows, out) W
-void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx);
+// dx (rows, in) = dy (rows, out) W, + addend if given; that may not be dx.
+void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx,
+                           const Tensor& addend = {});
 // The same for an input gelu(pre), without a separate pass: dpre (rows, in) = (dy W) gelu'(pre), and dbias (in)
 // += column sums of dpre, the gradient of the bias in pre; dbias may be absent. dpre must not be pre.
 void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& pre,

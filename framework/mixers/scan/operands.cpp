@@ -314,14 +314,18 @@ void ScanMixer::backward_projections(Context& ctx, const Tensor& normed, const P
     heads_to_positions(ctx, of_heads, groups, out);
     return out;
   };
-  query_key_value_.gradients(ctx, normed, mine(d.qkv, column_groups()), dnormed);
   Context plain = ctx.without_fp8();
+  // Every map's product adds what those before it gave, and the last is in place.
+  int left = 1 + static_cast<int>(added_.decay.has_value()) + static_cast<int>(added_.beta.has_value()) +
+             static_cast<int>(added_.gate.has_value());
+  const Tensor other = left > 1 ? scratch.like(dnormed) : Tensor{};
+  Tensor sum;
   const auto add = [&](Context& own, const Linear& map, const Tensor& dy) {
-    Scratch inner(ctx);
-    const Tensor dx = inner.like(dnormed);
-    map.gradients(own, normed, dy, dx);
-    ops::run(ctx, kernels::AddArgs{.from = dx, .to = dnormed});
+    const Tensor& to = --left % 2 == 0 ? dnormed : other;
+    map.gradients(own, normed, dy, to, sum);
+    sum = to;
   };
+  add(ctx, query_key_value_, mine(d.qkv, column_groups()));
   if (added_.decay) {
     const Tensor decay = mine(d.decay, {added_.decay->out()});
     if (added_.decay_low) {

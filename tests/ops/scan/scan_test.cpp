@@ -60,17 +60,16 @@ TEST_P(ScanTest, StrongDecaysAreAsExactAsTheRecurrence) {
 
 // A GPU scales rows by decays that are weak over every chunk of a run, and takes products of those.
 TEST_P(ScanTest, WeakDecaysPerChannelAreAsExactAsTheRecurrence) {
-  const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{64, 64}, {128, 64}, {64, 128}, {33, 21}};
+  const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{64, 64}, {33, 21}, {128, 16}, {16, 128}};
+  if (kernels::bytes_of(compute()) != 2) GTEST_SKIP() << "only walks, of 16 bits, tell weak decays from strong ones";
   std::int64_t drawn = 0;
   for (const auto& [key_size, value_size] : sizes)
-    for (const std::int64_t run : {128, 256, 512}) {
+    for (const double strength : {0.0, 0.02, 0.4}) {  // the last is strong in f16
       ScanShape s{ScanForm::gated, ScanDecay::channel, drawn % 2 == 1, false, false, true};
-      s.run = device() == kernels::Device::cuda && kernels::bytes_of(compute()) == 2 ? run : 0;
-      s.n = 600 + 7 * drawn++, s.key_size = key_size, s.value_size = value_size, s.extremes = false;
-      for (const double strength : {0.0, 0.02, 0.4}) {  // the last is strong in f16
-        s.strength = strength;
-        expect_the_recurrence(s);
-      }
+      s.n = 260 + 7 * drawn, s.run = 128 << drawn % 3;
+      s.key_size = key_size, s.value_size = value_size, s.strength = strength, s.extremes = false;
+      expect_the_recurrence(s);
+      ++drawn;
     }
 }
 
