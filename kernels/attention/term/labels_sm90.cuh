@@ -34,7 +34,7 @@ __device__ inline void each_pair(F&& f) {
       for (int e = 0; e < 2; ++e) f(j, r, e, element_at(j, r, e));
 }
 
-// Of one sequence's head.
+// The labels of one sequence's head.
 class LabelsOfHead {
  public:
   __device__ LabelsOfHead(const LabelsView& view, std::int32_t sequence, std::int32_t head)
@@ -262,7 +262,7 @@ class LabelsOfKeys {
     return labels;
   }
 
-  // Of the pair of a mixed tile that begins at `query`: 0, 1, or 2 where the score takes `product` as well.
+  // A pair of a mixed tile that begins at `query`: 0, 1, or 2 where the score takes `product` as well.
   struct Pair {
     int which;
     float product;
@@ -280,7 +280,7 @@ class LabelsOfKeys {
   std::int32_t first_, warp_, group_[2];
 };
 
-// Of the streamed queries of dkdv, in the order of their lse: what it becomes with the first label and with the last,
+// The streamed queries of dkdv, in the order of their lse: their lse with the first label and with the last,
 // and groups.
 template <int Stages, int Step>
 struct LabelColumns {
