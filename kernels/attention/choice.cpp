@@ -162,12 +162,12 @@ std::size_t label_bytes(const AttentionSizes& sizes, bool backward, std::int32_t
 
 constexpr std::size_t in_lines(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Of one part, in which few queries may see many keys or many queries few keys.
+// A plan of one part, in which few queries may see many keys or many queries few keys.
 void share_tiles(const AttentionSizes& sizes, AttentionChoice& choice, bool backward) {
   const AttentionPlan& plan = *sizes.plan;
   const std::int64_t heads = sizes.batch * std::ssize(plan.heads);
   if (plan.queries == plan.n || plan.parts.size() != 1) return;
-  constexpr std::int64_t query_rows = 192, key_rows = 128, columns = 64;  // of a block, and of a padded head
+  constexpr std::int64_t query_rows = 192, key_rows = 128, columns = 64;  // a block's, and a padded head's
   choice.query_shares = shares_of(heads * ((plan.queries + query_rows - 1) / query_rows), plan.n);
   const std::int64_t of_queries = choice.query_shares * heads * plan.queries;
   std::int64_t bytes = choice.query_shares > 1 ? of_queries * (2 * sizes.value_size + 4) : 0;

@@ -36,7 +36,7 @@ struct AttentionChoice {
   // labels, products of queries and the table, and in a backward pass sums of gradients by label; or bounds seen from
   // the keys.
   std::size_t delta_bytes = 0, sums_bytes = 0;
-  // Of the general kernels' sums_bytes: labels, then bounds, and in the end what blocks that share a tile find.
+  // In the general kernels' sums_bytes labels come first, then bounds, and last what blocks that share a tile find.
   std::size_t label_bytes = 0, share_bytes = 0;
   std::int32_t query_shares = 1,
                key_shares = 1;  // blocks that share a tile of queries, or of keys (sm90/general/shares.h)

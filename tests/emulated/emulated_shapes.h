@@ -390,14 +390,9 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
       {"strided", strided, 300, 1, 96, 128},
       {"inclusive", fixed(64, 16, true), 400, 1, 64, 64},
   };
-  for (const EmulatedShape& shape : long_band_shapes()) shapes.push_back(shape);
-  for (const EmulatedShape& shape : document_shapes()) shapes.push_back(shape);
-  for (const EmulatedShape& shape : two_sided_shapes()) shapes.push_back(shape);
-  for (const EmulatedShape& shape : listed_shapes()) shapes.push_back(shape);
-  for (const EmulatedShape& shape : portable_shapes()) shapes.push_back(shape);
-  for (const EmulatedShape& shape : labelled_shapes()) shapes.push_back(shape);
-  for (const EmulatedShape& shape : labelled_sm90_shapes()) shapes.push_back(shape);
-  for (const EmulatedShape& shape : grouped_shapes()) shapes.push_back(shape);
+  for (const auto& more : {long_band_shapes(), document_shapes(), two_sided_shapes(), listed_shapes(), portable_shapes(),
+                           labelled_shapes(), labelled_sm90_shapes(), grouped_shapes()})
+    shapes.insert(shapes.end(), more.begin(), more.end());
   return shapes;
 }
 

@@ -216,7 +216,7 @@ TEST(AttentionChoices, AreGeneralWithLabelsAndOtherQueriesThanKeysOfRowsInOrder)
     if (family != general || sizes.labels == 0) return;
     const std::size_t rows = static_cast<std::size_t>(plan->queries) * 8,
                       labels = static_cast<std::size_t>(sizes.labels);
-    EXPECT_EQ(choose_forward(sizes).sums_bytes, 4 * rows * labels);
+    EXPECT_EQ(choose_forward(sizes).label_bytes, 4 * rows * labels);
     EXPECT_GE(choose_backward(sizes).sums_bytes, 4 * 2 * rows * labels);
   };
   expect(general, window, 4096, {.labels = 25});

@@ -10,14 +10,15 @@
     run.py op [options]               longstride.attention next to FlashAttention 4, cuDNN and FlexAttention
     run.py evaluate RUN [options]     what `longstride eval RUN` prints, from the files alone
 
-PEER: sparse, transformer_xl, compressive, adaptive_span, longformer, scan; to check, also transfo_xl (Hugging Face's), relative
+PEER: sparse, transformer_xl, compressive, adaptive_span, longformer, scan; to time, also encoder (Longformer and BigBird of
+Hugging Face); to check, also transfo_xl (Hugging Face's), relative
 (the kernels in Triton; without a GPU with TRITON_INTERPRET=1) and etc (op's etc-labels in small, on a CPU).
 """
 import importlib
 import pathlib
 import sys
 
-PEERS = ["sparse", "transformer_xl", "compressive", "adaptive_span", "longformer", "scan", "transfo_xl"]
+PEERS = ["sparse", "transformer_xl", "compressive", "adaptive_span", "longformer", "scan", "transfo_xl", "encoder"]
 COMMANDS = ["steps", "runs", "parity", "op", "evaluate"]
 
 

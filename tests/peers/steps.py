@@ -34,6 +34,8 @@ CASES = {
         ("longformer", 8, "longformer"))},
     **{name: (RECIPES / f"survey/text-8min-{name.replace('_', '-')}.yaml", 8, ["scan", "--model", name])
        for name in ("ssd", "gla", "gated_delta", "performer", "hybrid")},
+    **{name: (RECIPES / f"encoders/{recipe}-base.yaml", 8, ["encoder", "--model", name.removesuffix("_base")])
+       for name, recipe in (("longformer_base", "longformer-encoder"), ("bigbird_base", "bigbird-itc"))},
     **{f"small_{form}": (HERE / f"recipes/{form}.yaml", 4, ["sparse", "--model", f"small_{form}"]) for form in
        ("fixed", "strided", "dense")}}
 
@@ -63,6 +65,8 @@ def said(command, options, path):
 def ours(options, name, policy, path):
     recipe, batch, _ = CASES[name]
     settings = {"train.global_batch": batch, "train.micro_batch": batch, "model.recompute": policy, "model.dropout": 0}
+    if "embedding_dropout" in pathlib.Path(recipe).read_text():
+        settings["model.embedding_dropout"] = 0
     words = [f"{key}={value}" for key, value in settings.items()] + options.set
     command = [options.command, "bench", "step", recipe, "--steps", options.steps, "--seconds", options.seconds, "--json",
                "--device", options.device]

@@ -19,7 +19,7 @@ struct LabelMatrices {
   std::int64_t table_label = 0, table_head = 0;  // strides in elements; 0: one table for all heads
   float* products = nullptr;                     // (batch, heads, n_q, labels): queries times the table
   float* sums = nullptr;                         // likewise: gradients of scores, by label
-  float* partials = nullptr;                     // of the table's gradient: those of chunks of rows (choice.h)
+  float* partials = nullptr;                     // the table's gradient from chunks of rows (choice.h)
 
   LabelMatrices() = default;
   // scratch: the choice's; its sums, of `shares` parts that become one, and its partials are a backward pass's.

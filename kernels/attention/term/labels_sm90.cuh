@@ -34,7 +34,7 @@ __device__ inline void each_pair(F&& f) {
       for (int e = 0; e < 2; ++e) f(j, r, e, element_at(j, r, e));
 }
 
-// Of one sequence's head.
+// The labels of one sequence's head.
 class LabelsOfHead {
  public:
   __device__ LabelsOfHead(const LabelsView& view, std::int32_t sequence, std::int32_t head)
@@ -164,11 +164,11 @@ class LabelsOfQueries {
     } else if (of_.by_group()) {
       each_pair<Keys>([&](int, int r, int, int i) { s[i] += labels.own >> i & 1 ? product_[0][r] : product_[1][r]; });
     } else {
+      // Without a condition on any read, so that all are in flight at once.
       const std::int32_t clip = of_.clip();
       const float* const row[2] = {of_.products(first_) + clip, of_.products(first_ + 8) + clip};
       each_pair<Keys>([&](int j, int r, int e, int i) {
-        const std::int32_t distance = labels.distance + 8 * j + e - 8 * r;
-        s[i] += distance <= -clip ? product_[0][r] : distance >= clip ? product_[1][r] : row[r][distance];
+        s[i] += row[r][min(max(labels.distance + 8 * j + e - 8 * r, -clip), clip)];
       });
     }
   }
@@ -262,7 +262,7 @@ class LabelsOfKeys {
     return labels;
   }
 
-  // Of the pair of a mixed tile that begins at `query`: 0, 1, or 2 where the score takes `product` as well.
+  // A pair of a mixed tile that begins at `query`: 0, 1, or 2 where the score takes `product` as well.
   struct Pair {
     int which;
     float product;
@@ -270,9 +270,7 @@ class LabelsOfKeys {
   __device__ Pair pair(const TileLabels& labels, std::int32_t query, int j, int r, int e, int i) const {
     if (of_.by_group()) return {labels.own >> i & 1 ? 0 : 1, 0.0f};
     const std::int32_t clip = of_.clip(), distance = labels.distance + 8 * r - 8 * j - e;
-    if (distance <= -clip) return {0, 0.0f};
-    if (distance >= clip) return {1, 0.0f};
-    return {2, of_.products(query + 8 * j + 2 * (this_lane() % 4) + e)[distance + clip]};
+    return {2, of_.products(query + 8 * j + 2 * (this_lane() % 4) + e)[min(max(distance, -clip), clip) + clip]};
   }
 
  private:
@@ -280,7 +278,7 @@ class LabelsOfKeys {
   std::int32_t first_, warp_, group_[2];
 };
 
-// Of the streamed queries of dkdv, in the order of their lse: what it becomes with the first label and with the last,
+// The streamed queries of dkdv, in the order of their lse: their lse with the first label and with the last,
 // and groups.
 template <int Stages, int Step>
 struct LabelColumns {

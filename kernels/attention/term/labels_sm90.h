@@ -18,7 +18,7 @@ struct LabelsView {
   const std::int32_t *query_groups = nullptr, *key_groups = nullptr;
   Shares shares;
 
-  // of: null without labels. rows: of keys.
+  // Without labels, `of` has only sizes. rows: of keys.
   LabelsView(const Labels& labels, const LabelMatrices& of, std::int64_t rows)
       : queries(of.n_q), keys(static_cast<std::int32_t>(rows)), heads(of.heads) {
     if (!labels.given()) return;

@@ -84,7 +84,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces, OfTerm> 
       if constexpr (listed) runs_.read(slot_.index);
     }
 
-    __device__ std::int32_t begin() const { return runs_.begin(); }  // of the tile
+    __device__ std::int32_t begin() const { return runs_.begin(); }  // the tile's first key
     template <int Count>
     __device__ void mask(float (&s)[Count]) const {
       if (!runs_.is_full()) Softmax::mask(s, runs_.allowed().row);

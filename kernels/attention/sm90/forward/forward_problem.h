@@ -29,7 +29,7 @@ struct ForwardProblem {
   BoundsView bounds;
 
   __device__ std::int32_t queries() const { return n; }
-  // Of q, k and v, of a task's.
+  // The inputs' sequence, of a task's.
   __device__ std::int32_t sequence_of(std::int32_t sequence) const { return sequence; }
   __device__ Interval share_of(const Interval& seen, std::int32_t) const { return seen; }
   __device__ bool joins_sink(std::int32_t) const { return sink != nullptr; }

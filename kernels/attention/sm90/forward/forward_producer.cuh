@@ -41,8 +41,8 @@ class ForwardProducer : Layout {
     const ForwardTask& task = control.task[at];
     barrier_arrive_expect(&control.q[at], warpgroups * Layout::q_bytes);
     for (int w = 0; w < warpgroups; ++w)
-      load(Layout::queries_of(shared_, at, w), problem_.q[problem_.pass[task.pass].kind], key_boxes, Layout::q_box,
-           task, task.head, task.corner(task.begin + w * 64), &control.q[at]);
+      load(problem_, Layout::queries_of(shared_, at, w), problem_.q[problem_.pass[task.pass].kind], key_boxes,
+           Layout::q_box, task, task.head, task.corner(task.begin + w * 64), &control.q[at]);
   }
 
   // Waits for room and loads the next key tile; false after the last.
@@ -58,11 +58,11 @@ class ForwardProducer : Layout {
     barrier_wait(&control.empty[stage], control.producer_slot.parity ^ 1);
     if constexpr (Layout::listed) tiles.tell(stage, tiles.tile, tiles.walk.more());
     barrier_arrive_expect(&control.k[stage], k_bytes);
-    load(shared_ + k_at + stage * k_bytes, problem_.k[part.kind], key_boxes, k_box, task, task.key_head, corner,
-         &control.k[stage]);
+    load(problem_, shared_ + k_at + stage * k_bytes, problem_.k[part.kind], key_boxes, k_box, task, task.key_head,
+         corner, &control.k[stage]);
     barrier_arrive_expect(&control.v[stage], v_bytes);
-    load(shared_ + v_at + stage * v_bytes, problem_.v[part.kind], value_boxes, v_box, task, task.key_head, corner,
-         &control.v[stage]);
+    load(problem_, shared_ + v_at + stage * v_bytes, problem_.v[part.kind], value_boxes, v_box, task, task.key_head,
+         corner, &control.v[stage]);
     control.producer_slot.advance(stages);
     return true;
   }
@@ -97,8 +97,8 @@ class ForwardProducer : Layout {
                   PieceCopy<value_boxes, v_box>{&of_v.complete, problem_.v_pieces, v, &control.v[stage]});
     } else if (lane == 0) {
       const TileCorner corner = corner_of(part, tiles.begin(), task.residue);
-      load(k, of_k, key_boxes, k_box, task, task.key_head, corner, &control.k[stage]);
-      load(v, of_v, value_boxes, v_box, task, task.key_head, corner, &control.v[stage]);
+      load(problem_, k, of_k, key_boxes, k_box, task, task.key_head, corner, &control.k[stage]);
+      load(problem_, v, of_v, value_boxes, v_box, task, task.key_head, corner, &control.v[stage]);
     }
     __syncwarp();
     if (lane == 0) control.producer_slot.advance(stages);
@@ -111,12 +111,13 @@ class ForwardProducer : Layout {
     return {part.base + residue + entry - period * static_cast<std::int32_t>(part.run.value), period};
   }
 
-  __device__ void load(char* to, const RowMaps& maps, int boxes, int box_bytes, const ForwardTask& task,
-                       std::int32_t head, const TileCorner& corner, std::uint64_t* barrier) const {
+  __device__ static void load(const Problem& problem, char* to, const RowMaps& maps, int boxes, int box_bytes,
+                              const ForwardTask& task, std::int32_t head, const TileCorner& corner,
+                              std::uint64_t* barrier) {
     const CUtensorMap* map = map_of(maps, corner);
-    const std::int32_t sequence = problem_.sequence_of(task.sequence);
     for (int i = 0; i < boxes; ++i)
-      tma_load(to + i * box_bytes, map, {{i * 64, head, corner.offset, corner.period, sequence}}, barrier);
+      tma_load(to + i * box_bytes, map,
+               {{i * 64, head, corner.offset, corner.period, problem.sequence_of(task.sequence)}}, barrier);
   }
 
   const Problem& problem_;

@@ -13,7 +13,7 @@ struct HeadPasses {
   Geometry geometry;
   bool resumes = false;
   LabelMatrices labels;
-  std::int32_t shares = 1;  // of a task, whose results follow each other in o and lse
+  std::int32_t shares = 1;  // blocks of a task; their results follow each other in o and lse
 };
 
 template <class Problem>
@@ -148,7 +148,7 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
 
 void attention(const AttentionArgs& whole, const AttentionChoice& choice, const Launch& launch) {
   AttentionArgs args = whole;
-  const bool is_shared = choice.query_shares > 1 && whole.o.contiguous();  // what is merged is
+  const bool is_shared = choice.query_shares > 1 && whole.o.contiguous();  // as merge_parts wants it
   if (is_shared) {
     auto* const parts = whole.scratch.as<std::byte>() + (choice.sums_bytes - choice.share_bytes);
     const std::int64_t batch = choice.query_shares * whole.q.size(0);

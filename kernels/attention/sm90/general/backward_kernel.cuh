@@ -285,16 +285,13 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source, OfTerm> {
       wgmma_hold(value_gradient_);
       if constexpr (Holds) release(held_);
       held_ = stage;
-      const bool is_full = tile >= range.full_begin && tile < range.full_end;
-      if constexpr (Term::given) {
-        weigh_labelled(tile, stage, is_full, meets, of_tile);
-      } else {
-        const float* const lse = control_.lse[stage];
-        if (is_full)
-          weigh<true>(s_, rate_, statistics_, lse, column_, {});
-        else
-          weigh<false>(s_, rate_, statistics_, lse, column_, allowed_in(tile, meets).row);
-      }
+      const float* const lse = control_.lse[stage];
+      if constexpr (Term::given)
+        weigh_labelled(tile, stage, range, meets, of_tile);
+      else if (tile >= range.full_begin && tile < range.full_end)
+        weigh<true>(s_, rate_, statistics_, lse, column_, {});
+      else
+        weigh<false>(s_, rate_, statistics_, lse, column_, allowed_in(tile, meets).row);
       if constexpr (side == Side::keys) pack_weights(p_operand_, s_);
       wgmma_wait<0>();
       wgmma_hold(dp_);
@@ -320,8 +317,8 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source, OfTerm> {
       return {{{meets[0].begin - begin, meets[0].end - begin}, {meets[1].begin - begin, meets[1].end - begin}}};
     }
     // weigh, where scores have labels.
-    __device__ void weigh_labelled(std::int32_t tile, int stage, bool is_full, const Interval (&meets)[2],
-                                   const TileLabels& of_tile) {
+    __device__ void weigh_labelled(std::int32_t tile, int stage, const TileRange<rows, step>& range,
+                                   const Interval (&meets)[2], const TileLabels& of_tile) {
       const float* lse = control_.lse[stage];
       Statistics statistics = statistics_;
       if constexpr (side == Side::queries) {
@@ -336,7 +333,7 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source, OfTerm> {
                              tile * step);
         lse = control_.labels.shift[of_tile.which][stage];
       }
-      if (is_full)
+      if (tile >= range.full_begin && tile < range.full_end)
         weigh<true>(s_, rate_, statistics, lse, column_, {});
       else
         weigh<false>(s_, rate_, statistics, lse, column_, allowed_in(tile, meets).row);

@@ -41,7 +41,7 @@ struct BackwardProblem {
 
 #ifdef __CUDACC__
   __device__ std::int32_t queries() const { return geometry.n; }
-  // Of the inputs, of a task's.
+  // The inputs' sequence, of a task's.
   __device__ std::int32_t sequence_of(std::int32_t sequence) const { return sequence; }
   __device__ Interval share_of(const Interval& seen, std::int32_t) const { return seen; }
 #endif

@@ -28,12 +28,7 @@ class BackwardProducer : Layout {
 
  public:
   __device__ BackwardProducer(const Problem& problem, const BackwardTask& task, char* shared)
-      : problem_(problem),
-        task_(task),
-        sequence_(problem.sequence_of(task.sequence)),
-        shared_(shared),
-        control_(shared_of(shared)),
-        tiles_(control_) {}
+      : problem_(problem), task_(task), shared_(shared), control_(shared_of(shared)), tiles_(control_) {}
 
   __device__ void run() {
     if constexpr (pieces && side == Side::queries) return run_in_pieces();
@@ -128,7 +123,8 @@ class BackwardProducer : Layout {
                              const TileCorner& corner, std::uint64_t* barrier) const {
     const CUtensorMap* map = corner.offset < maps.rest ? &maps.longer : &maps.complete;
     for (int i = 0; i < boxes; ++i)
-      tma_load(to + i * box_bytes, map, {{i * 64, head, corner.offset, corner.period, sequence_}}, barrier);
+      tma_load(to + i * box_bytes, map,
+               {{i * 64, head, corner.offset, corner.period, problem_.sequence_of(task_.sequence)}}, barrier);
   }
 
   __device__ bool find_next() {
@@ -146,7 +142,8 @@ class BackwardProducer : Layout {
     if (!pieces || !is_summary(set_)) next_.corner = corner_of(set_, tiles_.begin());
     if constexpr (side == Side::keys) {
       const std::int64_t row =
-          (static_cast<std::int64_t>(sequence_) * problem_.geometry.heads + task_.head) * problem_.queries();
+          (static_cast<std::int64_t>(problem_.sequence_of(task_.sequence)) * problem_.geometry.heads + task_.head) *
+          problem_.queries();
 #pragma unroll
       for (int i = 0; i < step / 32; ++i) {
         const std::int32_t entry = tiles_.begin() + lane_ + 32 * i;
@@ -197,7 +194,6 @@ class BackwardProducer : Layout {
 
   const Problem& problem_;
   const BackwardTask& task_;
-  const std::int32_t sequence_;
   char* shared_;
   Shared& control_;
   Tiles tiles_;

@@ -26,7 +26,7 @@ struct Shares {
         sequences(static_cast<std::int32_t>(batch)) {}
 #ifdef __CUDACC__
   __device__ std::int32_t of(std::int32_t sequence) const { return sequences.quotient(sequence); }
-  // Of the inputs.
+  // The inputs'.
   __device__ std::int32_t input(std::int32_t sequence) const {
     return sequence - of(sequence) * static_cast<std::int32_t>(sequences.value);
   }
