@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/figures/attends_*.svg: what each position of a row's window attends to, for the page "Which model?".
+"""Draws docs/figures/attends_*.svg: what each position of a row's window attends to, for the pages on models.
 
     python3 docs/figures/attends.py
 
@@ -17,9 +17,9 @@ def cell(x, y):
     return f"M{x} {y}h{SIZE}v{SIZE}h-{SIZE}z"
 
 
-def picture(name, queries, buffers, kind_of, added=0):
-    """kind_of(query, distance) is "seen", "faint" or None, for keys at least one position back; with added rows, which are
-    queries too and have numbers below 0, for all others."""
+def picture(name, queries, buffers, kind_of, added=0, both=False):
+    """kind_of(query, distance) is "seen", "faint" or None, for keys at least one position back, or `both` ways. Added rows are
+    queries too, with numbers below 0."""
     paths = {"past": "", "seen": "", "faint": "", "self": ""}
     texts, left, first = "", 10, -sum(count for _, count in buffers[:-1])
     for label, count in buffers:
@@ -27,7 +27,7 @@ def picture(name, queries, buffers, kind_of, added=0):
         for column in range(count):
             key = first + column
             for query in range(-added, queries):
-                if key > query and added == 0:
+                if key > query and not both:
                     continue
                 kind = "self" if key == query else kind_of(query, query - key) or "past"
                 paths[kind] += cell(left + STEP * column, 30 + STEP * (added + query) + (12 if added > 0 <= query else 0))
@@ -50,6 +50,20 @@ def dilated(_, distance, window=6, step=3):
     return "seen" if near else "faint" if far else None
 
 
+def blocks(query, distance, block=12):
+    return "seen" if query // block == (query - distance) // block else "faint"
+
+
+def window_and_first(query, distance, side=3, first=2):
+    return "seen" if abs(distance) <= side or query < first or query - distance < first else None
+
+
+def bigbird(query, distance, block=3, count=8, drawn=(3, 6, 5, 1, 2, 3, 4, 1)):
+    ours, other = query // block, (query - distance) // block
+    near = abs(ours - other) <= 1 or {ours, other} & {0, count - 1}
+    return "seen" if near else "faint" if drawn[ours] == other else None
+
+
 def etc(query, distance, added=4, group=5, side=2):
     key = query - distance
     if query >= 0 and key >= 0:
@@ -67,7 +81,10 @@ def main():
             lambda query, distance: "seen" if distance <= 7 else "faint" if distance <= 10 else None)
     picture("compressive", 12, [("compressed", 8), ("memory", 12), ("window", 12)], lambda query, distance: "seen")
     picture("longformer", 24, [("window", 24)], dilated)
-    picture("etc", 20, [("rows", 4), ("window", 20)], etc, added=4)
+    picture("blockbert", 24, [("window", 24)], blocks, both=True)
+    picture("longformer_encoder", 24, [("window", 24)], window_and_first, both=True)
+    picture("bigbird", 24, [("window", 24)], bigbird, both=True)
+    picture("etc", 20, [("rows", 4), ("window", 20)], etc, added=4, both=True)
 
 
 if __name__ == "__main__":
