@@ -23,7 +23,7 @@ SETTINGS = {"kind": "decoder", "context": 48, "layers": 2, "width": 24, "heads":
 READER = """
     import json, math, sys
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     folder = sys.argv[1]
     model, report = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True, output_loading_info=True)
     model.eval()
@@ -34,11 +34,20 @@ READER = """
         out["of two batches"] = [float(model(window, labels=window, num_items_in_batch=items).loss)
                                  for items in (96, torch.tensor(96))]
         out["logits"] = model(window[:, :20]).logits.flatten().tolist()
+        out["without start"] = float((model(window[:, 1:20]).logits - model(window[:, :20]).logits[:, 1:]).abs().max())
+        mixed = model(torch.cat([window[:, :20], window[:, 1:21]])).logits
+        out["mixed"] = float((mixed[0, :20] - model(window[:, :20]).logits[0]).abs().max()
+                             + (mixed[1] - model(window[:, :21]).logits[0, 1:]).abs().max())
+        bare = window[:, 1:].to(torch.int32)
+        out["loss without start"] = float(model(bare, labels=bare.long()).loss)
         out["greedy"] = model.generate(window[:, :6], do_sample=False, max_new_tokens=30)[0].tolist()
+        longer = model.generate(window[:, 1:6], do_sample=False, max_length=60)[0].tolist()
+        last = model.generate(torch.tensor([longer[24:59]]), do_sample=False, max_new_tokens=1)[0].tolist()
+        out["longer"] = [longer, last]
         torch.manual_seed(1)
         out["drawn"] = model.generate(do_sample=True)[0].tolist()
     for name, call in {
-        "start": lambda: model(window[:, 1:]), "twice": lambda: model(window[:, [0, 1, 0]]),
+        "twice": lambda: model(window[:, [0, 1, 0]]),
         "long": lambda: model(window), "empty": lambda: model(window[:, :0]),
         "ignored": lambda: model(torch.tensor([[256, 65, -100]])),
         "numbers": lambda: model(torch.tensor([[256.0, 65.0]])),
@@ -51,6 +60,10 @@ READER = """
             call()
         except (ValueError, IndexError, RuntimeError) as error:
             out[name] = str(error)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    text = "Hä <|begin|> \\n\\x00 日本  "
+    ids = tokenizer(text).input_ids
+    out["text"] = [text, ids, tokenizer.decode(ids, skip_special_tokens=True)]
     model.train()
     model(window, labels=window).loss.backward()
     out["gradients"] = all(p.grad is not None for p in model.parameters())
@@ -133,6 +146,26 @@ class Hub(unittest.TestCase):
         for found in self.found["of two batches"]:
             self.assertAlmostEqual(found, self.found["loss"] / 2, delta=1e-6)
 
+    def test_a_sequence_without_the_first_token_gets_it(self):
+        self.assertLess(self.found["without start"], 1e-6)
+        self.assertLess(self.found["mixed"], 1e-5)
+        tokens = torch.tensor([list(self.window)])
+        with torch.no_grad():
+            expected = float(self.model.losses(tokens)[:, 1:].mean())
+        self.assertAlmostEqual(self.found["loss without start"], expected, delta=1e-6)
+
+    def test_the_tokenizer_gives_the_bytes_of_a_text(self):
+        text, ids, again = self.found["text"]
+        self.assertEqual(ids, list(text.encode()))
+        self.assertEqual(again, text)
+
+    def test_pictures_have_no_tokenizer(self):
+        picture = {**SETTINGS, "picture": [4, 4, 3]}
+        Model(Settings(picture), {}).save_pretrained(self.folder / "pictures")
+        Model(Settings(SETTINGS), {"data": "audio"}).save_pretrained(self.folder / "sound")
+        for folder in ("pictures", "sound"):
+            self.assertEqual(list((self.folder / folder).glob("tokenizer*")), [])
+
     def test_the_loss_of_doubles_is_one(self):
         self.assertEqual(self.found["double"], "torch.float64")
 
@@ -154,14 +187,18 @@ class Hub(unittest.TestCase):
         self.assertEqual(len(self.found["drawn"]), 49)
         self.assertLess(max(self.found["drawn"][1:]), 256)
 
+    def test_generate_writes_past_the_context_with_a_window_that_slides(self):
+        longer, last = self.found["longer"]
+        self.assertEqual(longer[:35], self.found["greedy"][1:])
+        self.assertEqual((len(longer), longer[24:]), (60, last))
+
     def test_what_the_model_cannot_do_is_refused(self):
         for name, message in [
-            ("start", "input_ids must be (batch, positions) and begin with 256"),
-            ("empty", "input_ids must be (batch, positions) and begin with 256"),
-            ("twice", "input_ids has 256 after the first position"),
+            ("empty", "input_ids must be whole numbers, (batch, positions): 256, then bytes"),
+            ("twice", "input_ids has 256, but tokens are bytes, 0 to 255, after a first 256"),
             ("long", "the model was given 49 positions, but must be given from 1 to its context, 48"),
             ("ignored", "input_ids has -100, but tokens are bytes, 0 to 255, after a first 256"),
-            ("numbers", "input_ids must be (batch, positions) and begin with 256"),
+            ("numbers", "input_ids must be whole numbers, (batch, positions): 256, then bytes"),
             ("padded", "attention_mask hides positions"),
             ("padded prompt", "attention_mask hides positions"),
             ("positions", "position_ids is given, but a Longstride model does not take it"),
@@ -180,8 +217,10 @@ class Hub(unittest.TestCase):
 
     def test_the_code_saved_is_the_packages(self):
         code = ROOT / "launch" / "python" / "longstride" / "model"
-        saved = {path.name: path.read_text() for path in (self.folder / "saved").glob("*.py")}
-        package = {path.name: path.read_text() for path in code.glob("*.py") if path.name != "__init__.py"}
+        made = ("config.json", "generation_config.json", "model.safetensors", "window", "out.json")
+        saved = {path.name: path.read_text() for path in (self.folder / "saved").iterdir() if path.name not in made}
+        package = {path.name: path.read_text() for path in code.iterdir() if path.suffix in (".py", ".json")}
+        del package["__init__.py"]
         self.assertEqual(saved, package)
 
 

@@ -1,7 +1,8 @@
 """A Longstride model for transformers.
 
-Tokens are bytes, 0 to 255. Every sequence begins with token 256, which stands for the vector in the first slot; the
-logits of a position predict the next byte, as transformers has it, and never token 256.
+Tokens are bytes, 0 to 255. Every sequence begins with token 256, which stands for the vector in the first slot, and is
+put before sequences that lack it; the logits of a position predict the next byte, as transformers has it, and never
+token 256.
 """
 import torch
 from transformers import GenerationMixin, PreTrainedModel
@@ -42,7 +43,14 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
         return self.model.output
 
     def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **kwargs):
-        # All of them: nothing is kept between steps.
+        """All of them, as nothing is kept between steps. Past the context, the second half of a full window begins the
+        next, as in `longstride sample`, whose last window ends with the sample."""
+        context, begin = self.config.settings["context"], int(input_ids[0, 0] == START)
+        count = input_ids.shape[1] - begin  # of bytes
+        if count >= context and self.model.settings.memory is None:
+            step = context - context // 2
+            first = (count - context) // step * step + step
+            input_ids, attention_mask = input_ids[:, begin + first:], None
         return {"input_ids": input_ids, "attention_mask": attention_mask}
 
     def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, num_items_in_batch=None,
@@ -54,10 +62,13 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
         several batches.
         """
         self.check(input_ids, attention_mask, unused)
+        read, lack = self.with_start(input_ids.long())
         context = self.config.settings["context"]
-        only_predicted = labels is not None and input_ids.shape[1] == context + 1 and self.model.settings.memory is None
-        read = input_ids[:, :context] if only_predicted else input_ids
+        if labels is not None and read.shape[1] == context + 1 and self.model.settings.memory is None:
+            read = read[:, :context]
         logits = self.model.slots(read)
+        if lack is not None:
+            logits = torch.where(lack[:, None, None], logits[:, 1:], logits[:, :-1])
         never = torch.full_like(logits[..., :1], torch.finfo(logits.dtype).min)
         logits = torch.cat([logits, never], -1)
         loss = None
@@ -72,17 +83,24 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
             return (logits,) if loss is None else (loss, logits)
         return CausalLMOutput(loss=loss, logits=logits)
 
+    @staticmethod
+    def with_start(input_ids):
+        """What is read, and which rows lack START; None if all have it. Of the others the last slot has no meaning."""
+        lack = input_ids[:, 0] != START
+        if not bool(lack.any()):
+            return input_ids, None
+        pad = torch.nn.functional.pad
+        return torch.where(lack[:, None], pad(input_ids, (1, 0), value=START), pad(input_ids, (0, 1))), lack
+
     def check(self, input_ids, attention_mask, unused):
         whole = input_ids is not None and input_ids.dim() == 2 and input_ids.numel() > 0
-        whole = whole and not input_ids.is_floating_point()
-        if not whole or not bool((input_ids[:, 0] == START).all()):
-            raise UserError(f"input_ids must be (batch, positions) and begin with {START}, then bytes: prepend it")
-        rest = input_ids[:, 1:]
-        if bool(((rest < 0) | (rest >= START)).any()):  # asked once, as a GPU is waited for
-            least = int(rest.min())
-            if least < 0:
-                raise UserError(f"input_ids has {least}, but tokens are bytes, 0 to 255, after a first {START}")
-            raise UserError(f"input_ids has {START} after the first position, where tokens are bytes, 0 to 255")
+        if not whole or input_ids.is_floating_point():
+            raise UserError(f"input_ids must be whole numbers, (batch, positions): {START}, then bytes")
+        beyond = (input_ids[:, 0] > START).any() | (input_ids[:, 1:] >= START).any()
+        if bool((input_ids < 0).any() | beyond):  # asked once, as a GPU is waited for
+            least = int(input_ids.min())
+            raise UserError(f"input_ids has {least if least < 0 else int(input_ids.max())}, but tokens are bytes, 0 to "
+                            f"255, after a first {START}")
         if attention_mask is not None and not bool((attention_mask == 1).all()):
             raise UserError("attention_mask hides positions, but Longstride's sequences have no padding; use sequences "
                             "of one length")
