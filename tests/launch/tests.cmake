@@ -42,7 +42,7 @@ set(recipes 60)
 if(LONGSTRIDE_SANITIZE)
   set(recipes 12)
   add_test(NAME launch.parsers COMMAND test_launch --gtest_brief=1
-    --gtest_filter=Recipe*:Malformed.*:ForeignRun.*:RunHistory.*:Prompts.*:LostRun.*)
+    --gtest_filter=Recipe*:Malformed.*:Pretrained.Damaged*:ForeignRun.*:RunHistory.*:Prompts.*:LostRun.*)
   set_tests_properties(launch.parsers PROPERTIES LABELS slow TIMEOUT 1800)
 endif()
 longstride_script_test(launch.random_recipes slow python3 ${here}/recipe/random_recipes.py ${longstride} 0 ${recipes})

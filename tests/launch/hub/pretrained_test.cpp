@@ -4,8 +4,10 @@
 
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <random>
 
-#include "framework/core/files/safetensors.h"
+#include "framework/core/errors.h"
+#include "launch/report/run_facts.h"
 #include "tests/support/text_run.h"
 
 namespace longstride::testing::pretrained_test {
@@ -127,6 +129,39 @@ TEST_F(Pretrained, WeightsThatAreNotWholeAreRefused) {
   expect_no_command_reads_it("are not finite, so the model is unusable");
   fs::remove(dir / "made/hf/model.safetensors");
   expect_no_command_reads_it("model.safetensors");
+}
+
+// Bytes that a file of some kind has often.
+char drawn_byte(std::mt19937& draws) {
+  constexpr std::string_view likely = "{}[]\",:0123456789.-enull";
+  return draws() % 4 > 0 ? likely[draws() % likely.size()] : static_cast<char>(draws());
+}
+
+TEST_F(Pretrained, DamagedFoldersAreReadOrRefused) {
+  const std::string folder = dir / "made/hf";
+  std::mt19937 draws(1);
+  int refused = 0;
+  constexpr int each = 150;
+  for (const char* name : {"config.json", "model.safetensors", "trainer_state.json"}) {
+    write_text(dir / "made/hf/trainer_state.json", R"({"global_step": 7, "log_history": [{"loss": 3.5, "step": 5}]})");
+    const std::string whole = text(fmt::format("made/hf/{}", name));
+    for (int i = 0; i < each; ++i) {
+      std::string damaged = whole;
+      const std::size_t most = std::min<std::size_t>(damaged.size(), 2000);  // headers come first
+      for (std::uint32_t changes = 1 + draws() % 3; changes > 0; --changes) damaged[draws() % most] = drawn_byte(draws);
+      if (draws() % 8 == 0) damaged.resize(draws() % damaged.size());
+      write_text(dir / fmt::format("made/hf/{}", name), damaged);
+      try {
+        read_run(folder, false);
+      } catch (const UserError& error) {
+        ++refused;
+        EXPECT_EQ(std::string_view(error.what()).find('\0'), std::string_view::npos);
+      }
+    }
+    write_text(dir / fmt::format("made/hf/{}", name), whole);
+  }
+  EXPECT_GT(refused, each);
+  EXPECT_NO_THROW(read_run(folder, false));
 }
 
 TEST_F(Pretrained, WhatAFolderHasNotIsRefused) {
