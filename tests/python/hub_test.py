@@ -38,6 +38,29 @@ READER = """
         mixed = model(torch.cat([window[:, :20], window[:, 1:21]])).logits
         out["mixed"] = float((mixed[0, :20] - model(window[:, :20]).logits[0]).abs().max()
                              + (mixed[1] - model(window[:, :21]).logits[0, 1:]).abs().max())
+        pad = torch.full((1, 7), 256)
+        rows = torch.cat([window[:, :20], torch.cat([pad, window[:, :13]], 1), torch.cat([window[:, 1:14], pad], 1)])
+        mask = torch.ones_like(rows)
+        mask[1, :7] = mask[2, 13:] = 0
+        padded = model(rows, attention_mask=mask, labels=torch.where(mask == 1, rows, -100))
+        alone = [model(window[:, :20]), model(window[:, :13]), model(window[:, 1:14])]
+        out["padded"] = float(sum((found - one.logits[0]).abs().max() for found, one in zip(
+            (padded.logits[0], padded.logits[1, 7:], padded.logits[2, :13]), alone)))
+        parts = [(model(one, labels=one).loss, one.shape[1] - 1)
+                 for one in (window[:, :20], window[:, :13], window[:, 1:14])]
+        whole = sum(loss * count for loss, count in parts) / sum(count for _, count in parts)
+        out["padded loss"] = [float(padded.loss), float(whole)]
+        rows = torch.cat([window, torch.cat([pad, window[:, :42]], 1)])  # as long as may be
+        mask = torch.ones_like(rows)
+        mask[1, :7] = 0
+        loss = model(rows, attention_mask=mask, labels=torch.where(mask == 1, rows, -100)).loss
+        alone = [model(one, labels=one).loss * (one.shape[1] - 1) for one in (window, window[:, :42])]
+        out["longest padded loss"] = [float(loss), float(sum(alone)) / (48 + 41)]
+        rows, mask = rows[:, :20].clone(), mask[:, :20]
+        out["padded prompts"] = [model.generate(rows, attention_mask=mask, do_sample=False,
+                                                max_new_tokens=40).tolist(),
+                                 [model.generate(one, do_sample=False, max_new_tokens=40)[0].tolist()
+                                  for one in (window[:, :20], window[:, :13])]]
         bare = window[:, 1:].to(torch.int32)
         out["loss without start"] = float(model(bare, labels=bare.long()).loss)
         out["greedy"] = model.generate(window[:, :6], do_sample=False, max_new_tokens=30)[0].tolist()
@@ -51,9 +74,9 @@ READER = """
         "long": lambda: model(window), "empty": lambda: model(window[:, :0]),
         "ignored": lambda: model(torch.tensor([[256, 65, -100]])),
         "numbers": lambda: model(torch.tensor([[256.0, 65.0]])),
-        "padded": lambda: model(window[:, :4], attention_mask=torch.tensor([[0, 1, 1, 1]])),
-        "padded prompt": lambda: model.generate(window[:, :4], attention_mask=torch.tensor([[0, 1, 1, 1]]),
-                                                max_new_tokens=2),
+        "hole": lambda: model(window[:, :4], attention_mask=torch.tensor([[1, 0, 1, 1]])),
+        "nothing": lambda: model(window[:, :4], attention_mask=torch.tensor([[0, 0, 0, 0]])),
+        "other mask": lambda: model(window[:, :4], attention_mask=torch.tensor([[0, 1, 1]])),
         "positions": lambda: model(window[:, :4], position_ids=torch.arange(4)[None]),
     }.items():
         try:
@@ -154,6 +177,14 @@ class Hub(unittest.TestCase):
             expected = float(self.model.losses(tokens)[:, 1:].mean())
         self.assertAlmostEqual(self.found["loss without start"], expected, delta=1e-6)
 
+    def test_padding_changes_nothing(self):
+        self.assertLess(self.found["padded"], 1e-5)
+        self.assertAlmostEqual(*self.found["padded loss"], delta=1e-6)
+        self.assertAlmostEqual(*self.found["longest padded loss"], delta=1e-6)
+        together, alone = self.found["padded prompts"]
+        self.assertEqual(together[0], alone[0])
+        self.assertEqual(together[1][7:42], alone[1][:35])  # before the longer one's window slides
+
     def test_the_tokenizer_gives_the_bytes_of_a_text(self):
         text, ids, again = self.found["text"]
         self.assertEqual(ids, list(text.encode()))
@@ -199,8 +230,9 @@ class Hub(unittest.TestCase):
             ("long", "the model was given 49 positions, but must be given from 1 to its context, 48"),
             ("ignored", "input_ids has -100, but tokens are bytes, 0 to 255, after a first 256"),
             ("numbers", "input_ids must be whole numbers, (batch, positions): 256, then bytes"),
-            ("padded", "attention_mask hides positions"),
-            ("padded prompt", "attention_mask hides positions"),
+            ("hole", "attention_mask hides positions within a sequence"),
+            ("nothing", "attention_mask hides positions within a sequence, or all of one"),
+            ("other mask", "attention_mask is (1, 3), but must have the shape of input_ids, (1, 4)"),
             ("positions", "position_ids is given, but a Longstride model does not take it"),
         ]:
             self.assertIn(message, self.found.get(name, "accepted"), name)

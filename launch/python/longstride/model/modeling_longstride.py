@@ -50,7 +50,8 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
         if count >= context and self.model.settings.memory is None:
             step = context - context // 2
             first = (count - context) // step * step + step
-            input_ids, attention_mask = input_ids[:, begin + first:], None
+            input_ids = input_ids[:, begin + first:]
+            attention_mask = None if attention_mask is None else attention_mask[:, begin + first:]
         return {"input_ids": input_ids, "attention_mask": attention_mask}
 
     def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, num_items_in_batch=None,
@@ -61,18 +62,25 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
         of any length. The loss is a mean, or the sum over num_items_in_batch, which Trainer gives where one step has
         several batches.
         """
-        self.check(input_ids, attention_mask, unused)
-        read, lack = self.with_start(input_ids.long())
+        self.check_form(input_ids, unused)
+        input_ids, hidden = self.without_padding(input_ids.long(), attention_mask)
+        self.check_tokens(input_ids)
+        read, lack = self.with_start(input_ids)
         context = self.config.settings["context"]
         if labels is not None and read.shape[1] == context + 1 and self.model.settings.memory is None:
             read = read[:, :context]
         logits = self.model.slots(read)
         if lack is not None:
             logits = torch.where(lack[:, None, None], logits[:, 1:], logits[:, :-1])
+        if hidden is not None:
+            logits = self.moved(logits, -hidden)
         never = torch.full_like(logits[..., :1], torch.finfo(logits.dtype).min)
         logits = torch.cat([logits, never], -1)
         loss = None
         if labels is not None:
+            if hidden is not None:  # what follows hidden positions is predicted by none
+                follows = torch.nn.functional.pad(attention_mask[:, :-1] == 0, (1, 0)).to(labels.device)
+                labels = labels.masked_fill(follows, -100)
             predicted = logits[:, :labels.shape[1] - 1].flatten(0, 1)
             predicted = predicted.to(torch.promote_types(predicted.dtype, torch.float32))
             loss = torch.nn.functional.cross_entropy(predicted, labels[:, 1:].flatten().to(predicted.device),
@@ -92,19 +100,43 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
         pad = torch.nn.functional.pad
         return torch.where(lack[:, None], pad(input_ids, (1, 0), value=START), pad(input_ids, (0, 1))), lack
 
-    def check(self, input_ids, attention_mask, unused):
+    @staticmethod
+    def moved(rows, by):
+        """Rows (batch, positions, ...), each moved to the left by a number of its own, as a ring."""
+        index = (torch.arange(rows.shape[1], device=rows.device) + by[:, None]) % rows.shape[1]
+        return rows[torch.arange(rows.shape[0], device=rows.device)[:, None], index]
+
+    @classmethod
+    def without_padding(cls, input_ids, attention_mask):
+        """The sequences with what is hidden behind them, where no position sees it; and how many positions were hidden
+        before them, or None if all are seen."""
+        if attention_mask is None or bool((attention_mask == 1).all()):
+            return input_ids, None
+        if attention_mask.shape != input_ids.shape:
+            raise UserError(f"attention_mask is {tuple(attention_mask.shape)}, but must have the shape of input_ids, "
+                            f"{tuple(input_ids.shape)}")
+        seen = (attention_mask != 0).to(input_ids.device)
+        before = (seen.cumsum(1) == 0).sum(1)
+        first = cls.moved(seen, before)
+        if not bool(seen.any(1).all()) or bool((first[:, 1:] & ~first[:, :-1]).any()):
+            raise UserError("attention_mask hides positions within a sequence, or all of one, but may only hide those "
+                            "before and behind it")
+        return torch.where(first, cls.moved(input_ids, before), 0), before
+
+    @staticmethod
+    def check_form(input_ids, unused):
         whole = input_ids is not None and input_ids.dim() == 2 and input_ids.numel() > 0
         if not whole or input_ids.is_floating_point():
             raise UserError(f"input_ids must be whole numbers, (batch, positions): {START}, then bytes")
+        for name, value in unused.items():
+            if value is not None and value is not False and name in (
+                    "inputs_embeds", "past_key_values", "position_ids", "output_attentions", "output_hidden_states"):
+                raise UserError(f"{name} is given, but a Longstride model does not take it")
+
+    @staticmethod
+    def check_tokens(input_ids):
         beyond = (input_ids[:, 0] > START).any() | (input_ids[:, 1:] >= START).any()
         if bool((input_ids < 0).any() | beyond):  # asked once, as a GPU is waited for
             least = int(input_ids.min())
             raise UserError(f"input_ids has {least if least < 0 else int(input_ids.max())}, but tokens are bytes, 0 to "
                             f"255, after a first {START}")
-        if attention_mask is not None and not bool((attention_mask == 1).all()):
-            raise UserError("attention_mask hides positions, but Longstride's sequences have no padding; use sequences "
-                            "of one length")
-        for name, value in unused.items():
-            if value is not None and value is not False and name in (
-                    "inputs_embeds", "past_key_values", "position_ids", "output_attentions", "output_hidden_states"):
-                raise UserError(f"{name} is given, but a Longstride model does not take it")
