@@ -17,6 +17,10 @@ std::string ModelConfig::problem_of_documents() const {
   return fmt::format("model.kind {} cannot keep documents apart", kind());
 }
 
+std::string ModelConfig::problem_in_python() const {
+  return fmt::format("models of model.kind {} run in the longstride command alone", kind());
+}
+
 std::shared_ptr<ModelConfig> ModelConfig::with_documents(const DocumentForm&) const {
   throw user_error("--documents cannot be used with this model: {}; leave it out", problem_of_documents());
 }

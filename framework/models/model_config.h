@@ -75,6 +75,9 @@ struct ModelConfig {
   virtual std::string problem_of_documents() const;
   // The key by which it reads the groups of a row (Batch::sentences); empty: it reads none.
   virtual std::string reader_of_groups() const { return {}; }
+  // Why the Python package (launch/python), and so programs of Hugging Face, cannot compute these settings; empty: they
+  // can.
+  virtual std::string problem_in_python() const;
   // The settings of a model with the same parameters that reads documents in another form. UserError if it cannot.
   virtual std::shared_ptr<ModelConfig> with_documents(const DocumentForm& changed) const;
   // The memory of these settings, as an evaluation reports it.

@@ -172,7 +172,7 @@ void run_eval(EvalOptions& o, const CLI::App& command, Session& session) {
 void add_eval(CLI::App& app, Session& session) {
   auto o = std::make_shared<EvalOptions>();
   CLI::App* eval = app.add_subcommand("eval", "Bits per byte of a trained run on held-out data");
-  eval->add_option("run", o->run, "run directory")->required();
+  eval->add_option("run", o->run, run_or_folder)->required();
   eval->add_option("--split", o->request.split, "train, valid or test")
       ->capture_default_str()
       ->check(CLI::IsMember({"train", "valid", "test"}));

@@ -3,6 +3,7 @@
 // steps before its own dimensions: tokens, u8, (steps, global batch, context)), DIR/recipe.yaml.
 // longstride export RUN: the weights of a checkpoint, DIR/weights.safetensors, its recipe and, if asked for, the
 // batches that come after it.
+// longstride export RUN --hf FOLDER: the model for programs of Hugging Face (launch/hub/pretrained.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,11 +17,13 @@
 #include "framework/core/files/files.h"
 #include "framework/core/files/safetensors.h"
 #include "framework/core/text/numbers.h"
+#include "framework/core/text/printable.h"
 #include "framework/train/stages.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/json_output.h"
 #include "launch/console/output.h"
+#include "launch/hub/pretrained.h"
 #include "launch/recipe/recipe.h"
 #include "launch/run/run_data.h"
 #include "launch/run/run_directory.h"
@@ -32,6 +35,7 @@ namespace fs = std::filesystem;
 
 struct ExportOptions {
   std::string source, output;  // source: a recipe file or a run directory
+  std::string hf;              // folder for programs of Hugging Face; empty: none
   std::vector<std::string> overrides;
   std::string checkpoint, weights;  // choice among a run's weights; empty: not given
   std::int64_t steps = 0;           // 0: not given
@@ -134,12 +138,33 @@ void export_recipe(const ExportOptions& o, Session& session) {
                 fmt::format("the initial weights and the batches of {} of {}", counted(steps, "step"), recipe.name));
 }
 
+LoadedRun load_exported(const ExportOptions& o) {
+  return load_run(o.source, o.weights.empty() ? "automatic" : o.weights,
+                  parse_checkpoint_choice(o.checkpoint.empty() ? "last" : o.checkpoint));
+}
+
+void export_pretrained(const ExportOptions& o, Session& session) {
+  if (std::error_code none; fs::is_regular_file(o.source, none))
+    throw user_error("--hf is {}, but {} is a recipe, which has no weights; name a run", printable(o.hf),
+                     printable(o.source));
+  const LoadedRun run = load_exported(o);
+  if (session.comm->rank() != 0) return;
+  write_pretrained(run, o.source, o.hf);
+  if (o.json)
+    return print_json({{"output", o.hf},
+                       {"recipe", run.recipe.name},
+                       {"steps", 0},
+                       {"run", o.source},
+                       {"step", run.step},
+                       {"weights", run.weights_name()}});
+  print_written(o.hf, fmt::format("the model of step {}{}, for transformers", run.step, run.weights_text()));
+}
+
 void export_run(const ExportOptions& o, Session& session) {
   if (!o.overrides.empty())
     throw user_error("--set is {}, but {} is a run, whose recipe is as it was trained; leave --set out",
                      o.overrides.front(), o.source);
-  const LoadedRun run = load_run(o.source, o.weights.empty() ? "automatic" : o.weights,
-                                 parse_checkpoint_choice(o.checkpoint.empty() ? "last" : o.checkpoint));
+  const LoadedRun run = load_exported(o);
   if (session.comm->rank() != 0) return;
   const std::int64_t left = std::max<std::int64_t>(run.recipe.train.steps - run.step, 0);
   if (o.steps > left)
@@ -167,6 +192,9 @@ void export_run(const ExportOptions& o, Session& session) {
 }
 
 void run_export(const ExportOptions& o, Session& session) {
+  if (o.output.empty() && o.hf.empty())
+    throw user_error("export needs --output, the folder to write to, or --hf; add one of them");
+  if (!o.hf.empty()) return export_pretrained(o, session);
   std::error_code unknown;
   fs::is_directory(o.source, unknown) ? export_run(o, session) : export_recipe(o, session);
 }
@@ -178,18 +206,28 @@ void add_export(CLI::App& app, Session& session) {
   CLI::App* command =
       app.add_subcommand("export", "Weights and batches of a run or a recipe, for another implementation");
   command->add_option("recipe", o->source, "recipe file, or run directory")->required();
-  command->add_option("--set", o->overrides, "override a key of a recipe file, as in --set model.layers=2");
+  CLI::Option* set =
+      command->add_option("--set", o->overrides, "override a key of a recipe file, as in --set model.layers=2");
   command->add_option("--checkpoint", o->checkpoint, fmt::format("of a run: {}", checkpoint_help));
   command
       ->add_option("--weights", o->weights, "of a run: last, average, or automatic: the average if the run keeps one")
       ->capture_default_str()
       ->check(CLI::IsMember({"automatic", "last", "average"}));
+  CLI::Option* steps =
+      command
+          ->add_option("--steps", o->steps,
+                       "steps whose batches are written; default: the first 200 of a recipe, none of a run")
+          ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  CLI::Option* output = command->add_option("--output", o->output, "folder to write to");
+  CLI::Option* force = command->add_flag("--force", o->replace,
+                                         "write into a folder that holds files, and replace those of the same names");
   command
-      ->add_option("--steps", o->steps,
-                   "steps whose batches are written; default: the first 200 of a recipe, none of a run")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-  command->add_option("--output", o->output, "folder to write to")->required();
-  command->add_flag("--force", o->replace, "write into a folder that holds files, and replace those of the same names");
+      ->add_option("--hf", o->hf,
+                   "of a run: new folder for programs of Hugging Face: the model, its code and, for text, a tokenizer")
+      ->excludes(output)
+      ->excludes(force)
+      ->excludes(steps)
+      ->excludes(set);
   add_json_option(*command, o->json);
   command->callback([o, &session] { run_export(*o, session); });
 }

@@ -29,6 +29,7 @@
 #include "launch/console/device_option.h"
 #include "launch/console/json_output.h"
 #include "launch/console/output.h"
+#include "launch/hub/pretrained.h"
 #include "launch/run/prompt.h"
 #include "launch/run/run_data.h"
 #include "launch/run/run_directory.h"
@@ -85,14 +86,16 @@ std::int64_t sampling_rate(const SampleOptions& o, const LoadedRun& run) {
     throw user_error("--rate is {}, but the samples of {} are not sound; leave --rate out", o.rate, o.run);
   if (o.rate > 0 || !sound) return o.rate;
   if (const std::int64_t rate = trained_rate(run); rate > 0) return rate;
-  throw user_error("{}: does not exist, so the sampling rate is unknown; give it, as in --rate 12000",
-                   recipe.data.path);
+  const std::string& path = recipe.data.path;
+  const bool unnamed = path == unnamed_data;
+  throw user_error("{}: {}, so the sampling rate is unknown; give it, as in --rate 12000", unnamed ? o.run : path,
+                   unnamed ? "does not say which data it was trained on" : "does not exist");
 }
 
 // The first sequences of a split, whole; the samples continue their beginnings.
 std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
   const Recipe& recipe = run.recipe;
-  if (!fs::exists(recipe.data.path))
+  if (recipe.data.path != unnamed_data && !fs::exists(recipe.data.path))
     throw user_error(
         "{}: does not exist, but --complete takes the beginnings from it; make it with `longstride prepare`",
         recipe.data.path);
@@ -331,7 +334,7 @@ void add_sample(CLI::App& app, Session& session) {
   auto o = std::make_shared<SampleOptions>();
   kernels::Sampling& sampling = o->config.sampling;
   CLI::App* sample = app.add_subcommand("sample", "Draw text, pictures or sound from a trained run");
-  sample->add_option("run", o->run, "run directory")->required();
+  sample->add_option("run", o->run, run_or_folder)->required();
   sample->add_option("--count", o->config.count, "sequences")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));

@@ -2,8 +2,9 @@
 
 It compiles the library longstride_attention and puts it into the package. Kernels for GPUs, which take most of the time,
 are compiled where there is a GPU and a CUDA toolkit; LONGSTRIDE_CUDA=1 compiles them anyway, and LONGSTRIDE_CUDA=0 does
-not. CMAKE_ARGS holds further options for CMake. LONGSTRIDE_ATTENTION=off leaves the library out, and with it
-longstride.attention.
+not. LONGSTRIDE_NATIVE=OFF compiles for other processors too. CMAKE_ARGS holds further options for CMake.
+LONGSTRIDE_ATTENTION=off leaves the library out, and with it longstride.attention; LONGSTRIDE_ATTENTION=FILE takes one
+that is built (launch/scripts/wheel.sh).
 """
 import os
 import pathlib
@@ -61,7 +62,13 @@ class BuildWithLibrary(build_py):
         else:
             shutil.rmtree(package, ignore_errors=True)
         super().run()
-        if os.environ.get("LONGSTRIDE_ATTENTION") != "off":
+        asked = os.environ.get("LONGSTRIDE_ATTENTION", "")
+        if asked and asked != "off":
+            if not pathlib.Path(asked).is_file():
+                raise SystemExit(f"longstride: LONGSTRIDE_ATTENTION is {asked}, but must be off or the file of a library; "
+                                 "leave it out to compile one")
+            shutil.copyfile(asked, package / library)
+        elif not asked:
             self.build_library(package / library)
 
     def build_library(self, path):
@@ -73,6 +80,7 @@ class BuildWithLibrary(build_py):
         # Either way, because CMake remembers what an earlier build was given.
         without_cuda = "OFF" if for_gpus() else "ON"
         options = ["-DLONGSTRIDE_ATTENTION_ONLY=ON", "-DLONGSTRIDE_WERROR=OFF", "-DCMAKE_BUILD_TYPE=Release",
+                   f"-DLONGSTRIDE_NATIVE={os.environ.get('LONGSTRIDE_NATIVE', 'ON')}",
                    f"-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit={without_cuda}"]
         for command in (["-S", root, "-B", folder, *options, *shlex.split(os.environ.get("CMAKE_ARGS", ""))],
                         ["--build", folder, "--parallel", str(os.cpu_count() or 1)]):
@@ -105,6 +113,7 @@ except OSError as error:
 setup(
     version=version(),
     packages=["longstride", "longstride.model"],
+    package_data={"longstride.model": ["*.json"]},
     distclass=WithLibrary,
     cmdclass={"build_py": BuildWithLibrary, "sdist": NoSourceDistribution},
     options={"build": {"build_base": str(scratch)}, "egg_info": {"egg_base": str(scratch)}},

@@ -81,6 +81,16 @@ std::string trained(const std::vector<RunFacts>& runs) {
   return figure_name(runs, [](const Objective& objective) { return objective.shown_of_loss(0); });
 }
 
+std::string device_of(const RunFacts& facts) {
+  if (facts.history.device.empty()) return facts.pretrained ? "" : "the CPU";
+  return facts.history.device;
+}
+
+// True for a setting of training that only another program knows.
+bool is_unknown(const RunFacts& facts, const std::string& setting) {
+  return facts.pretrained && !setting.starts_with("model.") && setting != "data.kind" && setting != "data.context";
+}
+
 std::string results(const std::vector<RunFacts>& runs, const std::vector<std::string>& names) {
   const bool lowest = std::ranges::all_of(runs, lower_is_better);
   std::string rows = row("th", {"run", "recipe", "parameters", "context", "step", "bytes seen", "passes",
@@ -92,10 +102,10 @@ std::string results(const std::vector<RunFacts>& runs, const std::vector<std::st
         row("td",
             {key(i, names[i]), html_text(facts.recipe.name),
              in_millions(static_cast<double>(facts.model->parameters().count())), thousands(facts.recipe.data.context),
-             thousands(facts.state.step) + " / " + thousands(facts.recipe.train.steps),
-             rate_text(static_cast<double>(facts.state.tokens_seen)), facts.passes(),
+             thousands(facts.state.step) + (facts.pretrained ? "" : " / " + thousands(facts.recipe.train.steps)),
+             facts.state.tokens_seen > 0 ? rate_text(static_cast<double>(facts.state.tokens_seen)) : "", facts.passes(),
              facts.history.evaluations.empty() ? "" : text_of(facts.history.evaluations.back()), best(facts),
-             rate ? rate_text(*rate) : "", html_text(facts.history.device.empty() ? "the CPU" : facts.history.device)});
+             rate ? rate_text(*rate) : "", html_text(device_of(facts))});
   }
   return wide_table(rows);
 }
@@ -159,13 +169,17 @@ std::string differences(const std::vector<RunFacts>& runs, const std::vector<std
   std::map<std::string, std::vector<std::string>> values;
   for (std::size_t i = 0; i < runs.size(); ++i)
     for (const auto& [setting, value] : settings_by_key(runs[i].recipe)) {
+      if (is_unknown(runs[i], setting)) continue;
       std::vector<std::string>& row_of = values[setting];
       row_of.resize(runs.size());
       row_of[i] = value;
     }
   std::string rows;
   for (const auto& [setting, of_runs] : values) {
-    if (std::set<std::string>(of_runs.begin(), of_runs.end()).size() == 1) continue;
+    std::set<std::string> distinct;
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      if (!is_unknown(runs[i], setting)) distinct.insert(of_runs[i]);
+    if (distinct.size() == 1) continue;
     std::vector<std::string> cells = {html_text(setting)};
     for (const std::string& value : of_runs) cells.push_back(html_text(value));
     rows += row("td", cells);

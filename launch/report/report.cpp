@@ -113,6 +113,7 @@ class Report {
         history_(facts.history),
         spans_(facts.spans),
         passes_(facts.passes()),
+        pretrained_(facts.pretrained),
         scored_(facts.recipe.objective->shown_form().name),
         trained_(facts.recipe.objective->shown_of_loss(0).name),
         tokens_before_([&facts](std::int64_t step) { return facts.tokens_before(step); }),
@@ -129,6 +130,7 @@ class Report {
   std::string memory();
   std::string environment() const;
   std::string settings() const;
+  std::string settings_of_folder() const;
 
   const ReportAxis by_;
   const RunAxis axis_;
@@ -138,7 +140,9 @@ class Report {
   Model* model_;
   const RunHistory& history_;
   const RunSpans& spans_;
-  const std::string passes_, scored_, trained_;  // names of the shown figures of evaluations and of steps
+  const std::string passes_;
+  const bool pretrained_;
+  const std::string scored_, trained_;  // names of the shown figures of evaluations and of steps
   RunHistory::TokensBefore tokens_before_;
   RunMedia media_;
 };
@@ -153,8 +157,9 @@ std::string Report::headline() {
   else if (!history_.steps.empty())
     out += card(fmt::format("{:.3f}", history_.steps.back().figure), trained_ + ", training");
   out += card(in_millions(static_cast<double>(model_->parameters().count())), "parameters");
-  out += card(thousands(state_.step) + " / " + thousands(recipe_.train.steps), "steps");
-  out += card(rate_text(static_cast<double>(state_.tokens_seen)), "bytes seen");
+  out += card(thousands(state_.step) + (pretrained_ ? "" : " / " + thousands(recipe_.train.steps)), "steps");
+  if (!pretrained_ || state_.tokens_seen > 0)
+    out += card(rate_text(static_cast<double>(state_.tokens_seen)), "bytes seen");
   if (!passes_.empty()) out += card(passes_, "passes over train");
   if (const auto rate = history_.tokens_per_second()) out += card(rate_text(*rate), "tokens per second");
   return out + "</div>\n";
@@ -226,7 +231,7 @@ std::string Report::speed() const {
 // A run on a GPU is planned if this program supports GPUs; otherwise the page shows what the run itself wrote.
 std::string Report::memory() {
   constexpr int most_ranks = 1 << 13;  // planning takes the square of their number
-  if (state_.world_size > most_ranks) return "";
+  if (pretrained_ || state_.world_size > most_ranks) return "";
   const Device device = history_.device.empty() ? Device::cpu : Device::cuda;
   const MemoryPlan plan = plan_memory(*model_, recipe_.train, state_.world_size, device);
   Rows rows = {{"parameters", size_text(plan.parameters)},
@@ -255,7 +260,17 @@ std::string Report::environment() const {
   return facts_table(rows);
 }
 
+// Its training has settings of another program.
+std::string Report::settings_of_folder() const {
+  const std::string& whole = recipe_.resolved;
+  const std::size_t begin = std::min(whole.find("model:\n"), whole.size()), end = whole.find("\ntrain:", begin);
+  return facts_table({{"model", recipe_.model->summary()}, {"context", thousands(recipe_.data.context)}}) +
+         fmt::format("<details><summary>settings of the model</summary><pre>{}</pre></details>\n",
+                     html_text(whole.substr(begin, end - begin)));
+}
+
 std::string Report::settings() const {
+  if (pretrained_) return settings_of_folder();
   std::string context = thousands(recipe_.data.context);
   for (auto stage = recipe_.train.stages.rbegin(); stage != recipe_.train.stages.rend(); ++stage)
     if (stage->context < recipe_.data.context)
@@ -331,6 +346,9 @@ Page make_page(const ReportOptions& o, int reload) {
   Page page;
   for (const std::string& run : o.runs) {
     facts.push_back(read_run(run, o.follow));
+    if (facts.back().pretrained && o.axis() != ReportAxis::step)
+      throw user_error("--by is {}, but {} says no more of its training than steps; leave --by out", o.by,
+                       printable(run));
     page.finished = page.finished && facts.back().finished;
     if (!facts.back().spans.layers.empty()) page.spans[run] = spans_as_json(facts.back().spans);
   }
@@ -394,7 +412,7 @@ void add_report(CLI::App& app, Session& session) {
   auto o = std::make_shared<ReportOptions>();
   CLI::App* report =
       app.add_subcommand("report", "One page about a run (curves, memory, samples, attention), or comparing several");
-  report->add_option("run", o->runs, "run directory; several are compared")->required();
+  report->add_option("run", o->runs, std::string(run_or_folder) + "; several are compared")->required();
   report->add_option("--output", o->output, "HTML file to write; default: RUN/report.html");
   CLI::Option* follow = report->add_flag("--follow", o->follow,
                                          "make the page again while the run trains; a browser that shows it follows");

@@ -9,6 +9,8 @@
 #include "framework/core/text/json.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/stages.h"
+#include "launch/hub/pretrained.h"
+#include "launch/hub/weight_files.h"
 #include "launch/run/run_data.h"
 #include "launch/run/run_records.h"
 
@@ -30,6 +32,20 @@ CheckpointState state_before_checkpoints(const std::string& run) {
   return state;
 }
 
+// The facts of a folder in the layout of Hugging Face: the model, and the log of transformers' Trainer.
+RunFacts read_folder(const std::string& run) {
+  RunFacts facts;
+  facts.run = run;
+  facts.state = read_pretrained(run);
+  LoadedRun loaded = load_pretrained(run);
+  facts.spans = spans_of(*loaded.model);
+  facts.recipe = std::move(loaded.recipe);
+  facts.model = facts.recipe.model->make_model();
+  facts.history = read_trainer_history(run, *facts.recipe.objective);
+  facts.finished = facts.pretrained = true;
+  return facts;
+}
+
 }  // namespace
 
 double RunFacts::tokens_before(std::int64_t step) const {
@@ -44,6 +60,7 @@ std::string RunFacts::passes() const {
 }
 
 RunFacts read_run(const std::string& run, bool live) {
+  if (is_pretrained(run)) return read_folder(run);
   RunFacts facts;
   facts.run = run;
   const bool begun = live && checkpoint_steps(run).empty();

@@ -163,6 +163,26 @@ RunHistory read_history(const std::string& run, const Objective& objective) {
   return history;
 }
 
+RunHistory read_trainer_history(const std::string& folder, const Objective& objective) {
+  const std::string path = inside(folder, "trainer_state.json");
+  RunHistory history;
+  if (!std::filesystem::exists(path)) return history;
+  const nlohmann::json state = parse_json(read_at_most(path));
+  const nlohmann::json log = state.is_object() ? state.value("log_history", nlohmann::json()) : nlohmann::json();
+  if (!log.is_array()) throw user_error("{}: must be JSON with a list, 'log_history'; remove the file", path);
+  Curve steps(history.steps);
+  Curve evaluations(history.evaluations);
+  for (std::size_t i = 0; i < log.size(); ++i) {
+    if (!log[i].is_object()) continue;
+    const Line line(log[i], fmt::format("{}: entry {} of log_history", path, i));
+    const auto figure = [&](const char* key) { return objective.shown_of_loss(line.number(key)).value; };
+    if (line.has_number("loss"))
+      steps.add({line.whole("step"), figure("loss"), line.number("learning_rate"), line.number("grad_norm"), 0});
+    if (line.has_number("eval_loss")) evaluations.add({line.whole("step"), figure("eval_loss")});
+  }
+  return history;
+}
+
 std::vector<KeptEvaluation> kept_evaluations(const std::string& run, const Objective& objective) {
   const std::string key = objective.shown_form().key();
   std::vector<KeptEvaluation> kept;

@@ -44,6 +44,10 @@ struct RunHistory {
 // The figures are those that the objective shows.
 RunHistory read_history(const std::string& run, const Objective& objective = default_objective());
 
+// The log of transformers' Trainer in trainer_state.json of a folder; empty without it. Its losses are means in nats,
+// as those of a run.
+RunHistory read_trainer_history(const std::string& folder, const Objective& objective = default_objective());
+
 // A figure that takes long to compute, so RUN/evaluations.jsonl keeps it: what `eval` and `reproduce` have scored.
 struct KeptEvaluation {
   std::int64_t step = 0;

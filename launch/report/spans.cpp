@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
+#include "framework/core/errors.h"
 #include "framework/core/files/safetensors.h"
 #include "framework/models/mixes_positions.h"
 #include "framework/train/checkpoint/checkpoint_files.h"
@@ -90,26 +92,48 @@ bool learns_spans(const Model& model) {
   return false;
 }
 
-RunSpans read_spans(const std::string& run, std::int64_t step, const Model& model) {
+namespace {
+
+// `shares_of`: the values of a parameter.
+RunSpans collect_spans(const Model& model, const std::function<std::vector<float>(const std::string&)>& shares_of) {
   RunSpans out;
-  if (!learns_spans(model)) return out;
   const auto& mixes = required<MixesPositions>(model, "show spans");
-  const SafetensorsReader file(checkpoint_directory(run, step) + "/" + checkpoint_names::model);
-  constexpr std::int64_t most_shares = 1 << 16;
   for (std::int64_t layer = 0; layer < mixes.layers(); ++layer) {
     const HeadSpans spans = mixes.mixer(layer).spans();
     if (!spans.learned()) continue;
     out.longest = std::max(out.longest, spans.longest);
     out.ramp = std::max(out.ramp, spans.ramp);
     out.numbers.push_back(layer);
-    const TensorEntry* entry = file.find(spans.parameter);
-    const std::int64_t count = entry != nullptr ? std::min(entry->shape.count(), most_shares) : 1;
-    std::vector<float> shares(static_cast<std::size_t>(count));
-    file.read(spans.parameter, Tensor(shares.data(), Dtype::f32, {std::ssize(shares)}));
     std::vector<double>& heads = out.layers.emplace_back();
-    for (const float share : shares) heads.push_back(static_cast<double>(share) * spans.longest);
+    for (const float share : shares_of(spans.parameter)) heads.push_back(static_cast<double>(share) * spans.longest);
   }
   return out;
+}
+
+}  // namespace
+
+RunSpans read_spans(const std::string& run, std::int64_t step, const Model& model) {
+  if (!learns_spans(model)) return {};
+  const SafetensorsReader file(checkpoint_directory(run, step) + "/" + checkpoint_names::model);
+  return collect_spans(model, [&](const std::string& parameter) {
+    constexpr std::int64_t most_shares = 1 << 16;
+    const TensorEntry* entry = file.find(parameter);
+    const std::int64_t count = entry != nullptr ? std::min(entry->shape.count(), most_shares) : 1;
+    std::vector<float> shares(static_cast<std::size_t>(count));
+    file.read(parameter, Tensor(shares.data(), Dtype::f32, {std::ssize(shares)}));
+    return shares;
+  });
+}
+
+RunSpans spans_of(Model& model) {
+  if (!learns_spans(model)) return {};
+  return collect_spans(model, [&](const std::string& parameter) {
+    const auto& all = model.parameters().all();
+    const auto found = std::ranges::find(all, parameter, &Parameter::name);
+    LONGSTRIDE_CHECK(found != all.end(), "no parameter {}", parameter);
+    const auto* shares = found->master.as<const float>();
+    return std::vector<float>(shares, shares + found->shape.count());
+  });
 }
 
 nlohmann::ordered_json spans_as_json(const RunSpans& spans) {

@@ -23,6 +23,9 @@ bool learns_spans(const Model& model);
 // The spans in the checkpoint at this step, whose weights are read from its file; no layers if heads learn none.
 RunSpans read_spans(const std::string& run, std::int64_t step, const Model& model);
 
+// The spans in the weights that the model is bound to.
+RunSpans spans_of(Model& model);
+
 nlohmann::ordered_json spans_as_json(const RunSpans& spans);
 // One line per layer.
 std::string spans_as_text(const RunSpans& spans);

@@ -4,34 +4,24 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <deque>
 #include <filesystem>
-#include <map>
 #include <set>
 
 #include "framework/core/errors.h"
-#include "framework/core/exact_conversion.h"
-#include "framework/core/files/inside.h"
-#include "framework/core/files/safetensors.h"
-#include "framework/core/text/json.h"
 #include "framework/core/text/printable.h"
+#include "launch/hub/weight_files.h"
 
 namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
 
-const Parameter* find(const ParameterSet& parameters, const std::string& name) {
-  const auto& all = parameters.all();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
-  return found == all.end() ? nullptr : &*found;
-}
+std::string shown_from(const BeginFrom& from) { return "--from " + printable(from.run); }
 
 // The origin of a parameter that `there` lacks: a part of another one, such as the projections of global rows.
 const Parameter* origin_of(const Parameter& p, const ParameterSet& there) {
-  const Parameter* const origin = p.init.like.empty() ? nullptr : find(there, p.init.like);
+  const Parameter* const origin = p.init.like.empty() ? nullptr : find_parameter(there, p.init.like);
   return origin != nullptr && p.init.like_from + p.shape.count() <= origin->shape.count() ? origin : nullptr;
 }
 
@@ -43,7 +33,7 @@ bool repeats(const Parameter& p, const Shape& other) {
 // Empty if both have the same parameters, but for those that may be new or longer here.
 std::string first_difference(const ParameterSet& there, const ParameterSet& here, const BeginFrom& from) {
   for (const Parameter& p : here.all()) {
-    const Parameter* const other = find(there, p.name);
+    const Parameter* const other = find_parameter(there, p.name);
     if (from.is_fresh(p.name) || (other == nullptr && (p.may_be_new || origin_of(p, there) != nullptr))) continue;
     if (other == nullptr) return fmt::format("{} {} is missing there", p.name, p.shape.text());
     if (from.is_repeated(p.name) && repeats(p, other->shape)) continue;
@@ -51,7 +41,7 @@ std::string first_difference(const ParameterSet& there, const ParameterSet& here
       return fmt::format("{} is {} there and {} in the recipe", p.name, other->shape.text(), p.shape.text());
   }
   for (const Parameter& p : there.all())
-    if (from.fresh.empty() && find(here, p.name) == nullptr)
+    if (from.fresh.empty() && find_parameter(here, p.name) == nullptr)
       return fmt::format("{} {} is missing in the recipe's model", p.name, p.shape.text());
   return "";
 }
@@ -93,70 +83,6 @@ void refuse_other_parameters(const BeginFrom& from, const LoadedRun& loaded, con
                    remedy);
 }
 
-// Weights in formats that are not read. A pickle begins with its protocol, a safetensors file with a length, whose
-// third byte is then 0.
-void refuse_other_formats(const std::string& path) {
-  const std::string head = read_beginning(path, 256);
-  const auto is = [&](const std::string& beginning) { return head.starts_with(beginning); };
-  const bool zip = is("PK\x03\x04"),
-             pickle = head.size() > 2 && is("\x80") && head[1] >= 2 && head[1] <= 5 && head[2] != 0;
-  if (pickle || (zip && head.find("data.pkl") != std::string::npos))
-    throw user_error(
-        "--from {0}: is a PyTorch checkpoint, a pickle, which may run any program when it is read; write its tensors "
-        "with safetensors.torch.save_file(torch.load(\"{0}\", weights_only=True), \"weights.safetensors\") and give "
-        "that "
-        "file",
-        printable(path));
-  const char* const what = zip             ? "a ZIP archive"
-                           : is("\x89HDF") ? "an HDF5 file"
-                           : is("GGUF")    ? "a GGUF file"
-                                           : nullptr;
-  if (what != nullptr)
-    throw user_error(
-        "--from {}: is {}, but weights are read from safetensors files; convert it, or give the directory of a run",
-        printable(path), what);
-}
-
-// transformers divides a large model between files and lists them in an index. The cache of downloads has links to all
-// of them, and these are followed.
-std::vector<std::string> files_in_index(const std::string& folder, const std::string& index) {
-  const nlohmann::json content = parse_json(read_at_most(index));
-  const bool maps = content.is_object() && content.contains("weight_map") && content.at("weight_map").is_object();
-  const nlohmann::json map = maps ? content.at("weight_map") : nlohmann::json::object();
-  std::set<std::string> names;
-  for (const nlohmann::json& file : map) {
-    const std::string name = file.is_string() ? file.get<std::string>() : "";
-    if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos) return {};
-    names.insert(folder + "/" + name);
-  }
-  return {names.begin(), names.end()};
-}
-
-// The files of weights: `from` itself, or those of a folder that save_pretrained has written. None: it names a run.
-std::vector<std::string> files_of(const BeginFrom& from) {
-  std::error_code none;
-  if (fs::is_regular_file(from.run, none)) return {from.run};
-  const std::string config = from.run + "/config.json", whole = from.run + "/model.safetensors",
-                    index = whole + ".index.json";
-  if (!fs::is_regular_file(config, none) || fs::is_directory(from.run + "/checkpoints", none)) return {};
-  const nlohmann::json settings = parse_json(read_at_most(config));
-  const nlohmann::json type = settings.is_object() ? settings.value("model_type", nlohmann::json()) : nlohmann::json();
-  if (type == "longformer" || type == "big_bird")
-    throw user_error(
-        "--from {}: is a model of transformers; make a file of its weights with longstride.from_transformers, in "
-        "Python",
-        printable(from.run));
-  if (type != "longstride")
-    throw user_error("--from {}: its config.json is not of a model that Longstride wrote (save_pretrained)",
-                     printable(from.run));
-  if (fs::exists(whole, none) || !fs::exists(index, none)) return {whole};
-  const std::vector<std::string> files = files_in_index(from.run, index);
-  if (files.empty())
-    throw user_error("{}: must be JSON whose 'weight_map' names a file of this folder for every tensor",
-                     printable(index));
-  return files;
-}
-
 void refuse_choices(const BeginFrom& from) {
   const bool last = from.checkpoint.kind == CheckpointChoice::Kind::last;
   if (last && from.weights == "automatic") return;
@@ -166,96 +92,51 @@ void refuse_choices(const BeginFrom& from) {
                    last ? "--weights" : "--checkpoint");
 }
 
-// The tensors of some files by the names of parameters; save_pretrained puts "model." before them.
-class WeightFiles {
- public:
-  WeightFiles(const std::vector<std::string>& paths, const ParameterSet& parameters) {
-    constexpr std::string_view prefix = "model.";
-    for (const std::string& path : paths) {
-      refuse_other_formats(path);
-      const SafetensorsReader& file = files_.emplace_back(path);
-      for (const TensorEntry& entry : file.entries()) {
-        const bool prefixed = entry.name.starts_with(prefix) && find(parameters, entry.name) == nullptr;
-        const std::string name = prefixed ? entry.name.substr(prefix.size()) : entry.name;
-        if (!tensors_.emplace(name, std::pair(&file, &entry)).second)
-          throw user_error("{}: holds tensor '{}', which occurs twice", printable(path), printable_beginning(name));
-      }
-    }
+// A tensor of which the parameter is a part.
+const WeightFiles::InFile* part_of(const WeightFiles& files, const Parameter& p) {
+  const auto* origin = p.init.like.empty() ? nullptr : files.find(p.init.like);
+  return origin != nullptr && p.init.like_from + p.shape.count() <= origin->second->shape.count() ? origin : nullptr;
+}
+
+void refuse_others(const WeightFiles& files, const BeginFrom& from, const ParameterSet& parameters) {
+  const auto refuse = [&](const std::string& difference) {
+    throw user_error(
+        "--from {}: the weights do not fit the recipe's model: {}; set the keys of model as they were for these "
+        "weights",
+        printable(from.run), difference);
+  };
+  for (const Parameter& p : parameters.all()) {
+    if (from.is_fresh(p.name)) continue;
+    const auto* found = files.find(p.name);
+    if (found == nullptr && (p.may_be_new || part_of(files, p) != nullptr)) continue;
+    if (found == nullptr) refuse(fmt::format("{} {} is missing there", p.name, p.shape.text()));
+    const Shape& shape = found->second->shape;
+    if (from.is_repeated(p.name) && repeats(p, shape)) continue;
+    if (!(shape == p.shape))
+      refuse(fmt::format("{} is {} there and {} in the recipe", p.name, shape.text(), p.shape.text()));
   }
-
-  void refuse_others(const BeginFrom& from, const ParameterSet& parameters) const {
-    const auto refuse = [&](const std::string& difference) {
-      throw user_error(
-          "--from {}: the weights do not fit the recipe's model: {}; set the keys of model as they were for these "
-          "weights",
-          printable(from.run), difference);
-    };
-    for (const Parameter& p : parameters.all()) {
-      if (from.is_fresh(p.name)) continue;
-      const auto found = tensors_.find(p.name);
-      if (found == tensors_.end() && (p.may_be_new || part_of(p) != nullptr)) continue;
-      if (found == tensors_.end()) refuse(fmt::format("{} {} is missing there", p.name, p.shape.text()));
-      const Shape& shape = found->second.second->shape;
-      if (from.is_repeated(p.name) && repeats(p, shape)) continue;
-      if (!(shape == p.shape))
-        refuse(fmt::format("{} is {} there and {} in the recipe", p.name, shape.text(), p.shape.text()));
-    }
-    for (const auto& [name, found] : tensors_) {
-      if (find(parameters, name) != nullptr) continue;
-      if (from.fresh.empty())
-        refuse(fmt::format("{} {} is missing in the recipe's model", printable_beginning(name),
-                           found.second->shape.text()));
-      spdlog::info("  {:<12}{}", "left out", printable_beginning(name));
-    }
+  for (const auto& [name, found] : files.tensors()) {
+    if (find_parameter(parameters, name) != nullptr) continue;
+    if (from.fresh.empty())
+      refuse(
+          fmt::format("{} {} is missing in the recipe's model", printable_beginning(name), found.second->shape.text()));
+    spdlog::info("  {:<12}{}", "left out", printable_beginning(name));
   }
+}
 
-  // The parameter, whose rows are those of the file, again and again. One that the file lacks begins as a part of
-  // another, or stays as it starts.
-  void read(const BeginFrom& from, const Parameter& p) const {
-    if (from.is_fresh(p.name)) return;
-    const auto found = tensors_.find(p.name);
-    const TensorInFile* const whole = found != tensors_.end() ? &found->second : part_of(p);
-    if (whole == nullptr) return;
-    const std::vector<float> stored = values(*whole);
-    const std::size_t first = found != tensors_.end() ? 0 : static_cast<std::size_t>(p.init.like_from),
-                      count = static_cast<std::size_t>(p.shape.count());
-    for (std::size_t at = 0; at < count; at += stored.size() - first)
-      std::copy_n(stored.data() + first, std::min(stored.size() - first, count - at), p.master.as<float>() + at);
-  }
-
- private:
-  using TensorInFile = std::pair<const SafetensorsReader*, const TensorEntry*>;
-
-  const TensorInFile* part_of(const Parameter& p) const {
-    const auto origin = p.init.like.empty() ? tensors_.end() : tensors_.find(p.init.like);
-    if (origin == tensors_.end()) return nullptr;
-    return p.init.like_from + p.shape.count() <= origin->second.second->shape.count() ? &origin->second : nullptr;
-  }
-
-  // As f32, to which f64 is rounded.
-  static std::vector<float> values(const TensorInFile& from) {
-    const auto& [file, entry] = from;
-    std::vector<float> out(static_cast<std::size_t>(entry->shape.count()));
-    const Tensor as_f32(out.data(), Dtype::f32, entry->shape);
-    const bool other = entry->dtype == Dtype::f64 || entry->dtype == Dtype::bf16 || entry->dtype == Dtype::f16;
-    if (!other) {
-      file->read(entry->name, as_f32);
-      return out;
-    }
-    const Block memory(Device::cpu, Tensor(nullptr, entry->dtype, entry->shape).bytes());
-    const Tensor stored(memory.data(), entry->dtype, entry->shape);
-    file->read(entry->name, stored);
-    if (entry->dtype == Dtype::f64)
-      std::transform(stored.as<const double>(), stored.as<const double>() + stored.count(), out.begin(),
-                     [](double value) { return static_cast<float>(value); });
-    else
-      convert_exactly(stored, as_f32);
-    return out;
-  }
-
-  std::deque<SafetensorsReader> files_;
-  std::map<std::string, TensorInFile> tensors_;
-};
+// The parameter, whose rows are those of the file, again and again. One that the file lacks begins as a part of
+// another, or stays as it starts.
+void read_parameter(const WeightFiles& files, const BeginFrom& from, const Parameter& p) {
+  if (from.is_fresh(p.name)) return;
+  const auto* found = files.find(p.name);
+  const auto* whole = found != nullptr ? found : part_of(files, p);
+  if (whole == nullptr) return;
+  const std::vector<float> stored = WeightFiles::values(*whole);
+  const std::size_t first = found != nullptr ? 0 : static_cast<std::size_t>(p.init.like_from),
+                    count = static_cast<std::size_t>(p.shape.count());
+  for (std::size_t at = 0; at < count; at += stored.size() - first)
+    std::copy_n(stored.data() + first, std::min(stored.size() - first, count - at), p.master.as<float>() + at);
+}
 
 // Files written by another program, or a checkpoint's. The model that reads them is the recipe's.
 LoadedRun load_files(const BeginFrom& from, const std::vector<std::string>& paths, const Recipe& recipe) {
@@ -265,19 +146,14 @@ LoadedRun load_files(const BeginFrom& from, const std::vector<std::string>& path
   loaded.model = recipe.model->make_model();
   check_components(from, loaded.model->parameters());
   ParameterSet& parameters = loaded.model->parameters();
-  const WeightFiles files(paths, parameters);
-  files.refuse_others(from, parameters);
+  const WeightFiles files(paths, parameters, shown_from(from));
+  refuse_others(files, from, parameters);
   loaded.weights = Block(Device::cpu, static_cast<std::size_t>(parameters.flat_size()) * sizeof(float));
   loaded.masters = Tensor(loaded.weights.data(), Dtype::f32, {parameters.flat_size()});
   parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
   parameters.initialise(recipe.train.seed);
-  for (const Parameter& p : parameters.all()) {
-    files.read(from, p);
-    const float* values = p.master.as<const float>();
-    if (!std::all_of(values, values + p.shape.count(), [](float value) { return std::isfinite(value); }))
-      throw user_error("--from {}: weights of {} are not finite, so training cannot begin with them",
-                       printable(from.run), p.name);
-  }
+  for (const Parameter& p : parameters.all()) read_parameter(files, from, p);
+  refuse_infinite(parameters, shown_from(from), "training cannot begin with them");
   return loaded;
 }
 
@@ -301,7 +177,8 @@ std::vector<Change> changes_of_model(const LoadedRun& loaded, const Recipe& reci
 }
 
 LoadedRun load_to_begin(const BeginFrom& from, const Recipe& recipe) {
-  if (const std::vector<std::string> files = files_of(from); !files.empty()) return load_files(from, files, recipe);
+  if (const std::vector<std::string> files = weight_files(from.run, shown_from(from)); !files.empty())
+    return load_files(from, files, recipe);
   if (from.run.ends_with(".safetensors") && !fs::exists(from.run))
     throw user_error("--from {}: there is no such file; give a safetensors file or the directory of a run",
                      printable(from.run));
@@ -312,7 +189,7 @@ LoadedRun load_to_begin(const BeginFrom& from, const Recipe& recipe) {
 
 std::string origin_text(const BeginFrom& from, const LoadedRun& loaded) {
   const std::string path = fs::absolute(from.run).lexically_normal().string();
-  if (!files_of(from).empty()) return path;
+  if (!weight_files(from.run, shown_from(from)).empty()) return path;
   return fmt::format("{}, step {}, {} weights", path, loaded.step, loaded.averaged ? "averaged" : "last");
 }
 
@@ -329,7 +206,7 @@ bool BeginFrom::is_repeated(const std::string& parameter) const {
 std::vector<std::string> left_out(const LoadedRun& loaded, const ParameterSet& parameters) {
   std::vector<std::string> names;
   for (const Parameter& p : loaded.model->parameters().all())
-    if (find(parameters, p.name) == nullptr) names.push_back(p.name);
+    if (find_parameter(parameters, p.name) == nullptr) names.push_back(p.name);
   return names;
 }
 
@@ -337,7 +214,8 @@ namespace {
 
 void copy_weights(const LoadedRun& loaded, const BeginFrom& from, Parameter& p) {
   const ParameterSet& there = loaded.model->parameters();
-  const Parameter *const same = find(there, p.name), *const source = same != nullptr ? same : origin_of(p, there);
+  const Parameter *const same = find_parameter(there, p.name), *const source =
+                                                                   same != nullptr ? same : origin_of(p, there);
   if (source == nullptr && p.may_be_new) return;
   LONGSTRIDE_CHECK(source != nullptr, "weights that do not fit");
   const std::size_t first = same != nullptr ? 0 : static_cast<std::size_t>(p.init.like_from) * sizeof(float),

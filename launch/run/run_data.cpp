@@ -9,6 +9,7 @@
 #include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/stages.h"
+#include "launch/hub/pretrained.h"
 
 namespace longstride {
 namespace {
@@ -114,6 +115,12 @@ void check_found(const std::string& path, const std::string& remedy) {
   throw user_error("{}: does not exist, but the run was trained on it; put it back{}", printable(path), remedy);
 }
 
+// A folder in the layout of Hugging Face names none.
+void refuse_unnamed(const LoadedRun& run, const std::string& remedy) {
+  if (run.recipe.data.path == unnamed_data)
+    throw user_error("the folder of this model does not say which data it was trained on; {}", remedy);
+}
+
 std::shared_ptr<const Dataset> open_fitting(const LoadedRun& run, const std::string& path) {
   auto dataset = Dataset::open(path);
   if (const DataKind kind = dataset->info().kind; kind != run.recipe.data.kind)
@@ -144,12 +151,14 @@ void check_unchanged(const LoadedRun& run, const Dataset& dataset, const std::st
 
 std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::string& other, const std::string& split) {
   if (!other.empty()) return open_fitting(run, other);
+  refuse_unnamed(run, "name a prepared dataset with --data");
   check_found(run.recipe.data.path, ", or name the file with --data");
   return open_own_data(run, split, fmt::format("use this file anyway with --data {}", run.recipe.data.path));
 }
 
 std::shared_ptr<const Dataset> open_own_data(const LoadedRun& run, const std::string& split,
                                              const std::string& remedy) {
+  refuse_unnamed(run, remedy);
   check_found(run.recipe.data.path, "");
   auto dataset = open_fitting(run, run.recipe.data.path);
   check_unchanged(run, *dataset, split, remedy);

@@ -12,6 +12,8 @@
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/checkpoint/run_id.h"
 #include "framework/train/step/step_work.h"
+#include "launch/hub/pretrained.h"
+#include "launch/hub/weight_files.h"
 #include "launch/recipe/settings_tree.h"
 #include "launch/run/run_data.h"
 
@@ -94,15 +96,6 @@ void compare_data(const DataRecord& before, const DataRecord& now, std::vector<C
   changes.insert(changes.end(), found.begin(), found.end());
 }
 
-// Memory for the weights of the model, which it is bound to.
-void make_room(LoadedRun& loaded) {
-  ParameterSet& parameters = loaded.model->parameters();
-  const Tensor sized(nullptr, Dtype::f32, {parameters.flat_size()});
-  loaded.weights = Block(Device::cpu, sized.bytes());
-  loaded.masters = Tensor(loaded.weights.data(), Dtype::f32, sized.shape());
-  parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
-}
-
 // Rank 0's record to every rank. Its values are paths too, which need not be UTF-8.
 void send_record(DataRecord& record, Communicator& comm) {
   auto count = std::ssize(record);
@@ -137,12 +130,26 @@ CheckpointChoice parse_checkpoint_choice(const std::string& text) {
   return choice;
 }
 
+void make_room(LoadedRun& loaded) {
+  ParameterSet& parameters = loaded.model->parameters();
+  const Tensor sized(nullptr, Dtype::f32, {parameters.flat_size()});
+  loaded.weights = Block(Device::cpu, sized.bytes());
+  loaded.masters = Tensor(loaded.weights.data(), Dtype::f32, sized.shape());
+  parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
+}
+
 std::string LoadedRun::weights_text() const {
   if (recipe.train.ema == 0) return "";
   return fmt::format(", {} weights (the others: --weights {})", averaged ? "averaged" : "last", other_weights());
 }
 
 LoadedRun load_run(const std::string& run, const std::string& weights, const CheckpointChoice& choice) {
+  if (is_pretrained(run)) {
+    if (weights != "automatic" || choice.kind != CheckpointChoice::Kind::last)
+      throw user_error("{}: is a folder in the layout of Hugging Face, which holds one set of weights; leave out {}",
+                       printable(run), weights != "automatic" ? "--weights" : "--checkpoint");
+    return load_pretrained(run);
+  }
   static_cast<void>(id_of_run(run, ""));  // refuses checkpoints of two runs
   const CheckpointState state = read_state(run, choice, false);
   LoadedRun loaded;

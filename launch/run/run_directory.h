@@ -40,13 +40,20 @@ struct LoadedRun {
 
 inline constexpr const char* not_set = "not set";  // a word of messages for a missing value
 
+// For the help of eval, sample and report.
+inline constexpr const char* run_or_folder = "run directory, or a folder that Python or export --hf has written";
+
 // The values of --checkpoint: best, last, or a step.
 inline constexpr const char* checkpoint_help =
     "best (by validation loss), last (the default), or the step of a checkpoint";
 CheckpointChoice parse_checkpoint_choice(const std::string& text);
 
+// Memory for the weights of the model, which it is bound to.
+void make_room(LoadedRun& loaded);
+
 // weights: "automatic" (the average if the run keeps one), "last" or "average". UserError if `run` is not a run
-// directory or holds no whole checkpoint of this choice.
+// directory or holds no whole checkpoint of this choice. It may also be a folder in the layout of Hugging Face
+// (launch/hub/pretrained.h), which leaves no choice.
 LoadedRun load_run(const std::string& run, const std::string& weights, const CheckpointChoice& choice = {});
 
 // The same on every rank: rank 0 chooses and reads, and sends it to the others, which read nothing. A run that is

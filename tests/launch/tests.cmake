@@ -2,7 +2,7 @@
 longstride_tests(launch USES launch LINK ${json} COMMAND longstride
   APART Reproduced ShowPattern AttentionOfARun Values BeginFrom CheckpointChosen Command Continued Malformed Plan
     RecomputeCommand ExportedRun KeptEvaluations TrainedSchedule ScoresAndSamples Remembering Console HostLimits
-    ReportPages TrainingSamples RunHistory RunId ForeignRun RunsThatRemember
+    Pretrained ReportPages TrainingSamples RunHistory RunId ForeignRun RunsThatRemember
   ALONE Continued.CheckpointsThatCannotBeRead* Values.ALimitOnAddressSpace*
   SLOW PlannedMemory.* Reproduce.ATimeLimit* Reproduce.ASignal* Reproduce.ShortRuns* RecomputeCommand.AllRanks*
     BeginFrom.SeveralRanks* ReportPages.ARunIsFollowed* ForeignRun.JsonOfOtherTypes* ForeignRun.HugeFiles*
@@ -42,7 +42,7 @@ set(recipes 60)
 if(LONGSTRIDE_SANITIZE)
   set(recipes 12)
   add_test(NAME launch.parsers COMMAND test_launch --gtest_brief=1
-    --gtest_filter=Recipe*:Malformed.*:ForeignRun.*:RunHistory.*:Prompts.*:LostRun.*)
+    --gtest_filter=Recipe*:Malformed.*:Pretrained.Damaged*:ForeignRun.*:RunHistory.*:Prompts.*:LostRun.*)
   set_tests_properties(launch.parsers PROPERTIES LABELS slow TIMEOUT 1800)
 endif()
 longstride_script_test(launch.random_recipes slow python3 ${here}/recipe/random_recipes.py ${longstride} 0 ${recipes})

@@ -50,15 +50,12 @@ say "building packages"
 [ -d "$builder" ] || { cp -a "$bare" "$builder.new" && mv "$builder.new" "$builder"; }
 cp /etc/resolv.conf "$builder/etc/resolv.conf"
 mount_in "$builder"
-source "$source_tree/launch/scripts/packages.sh"
-in_root "$builder" apt-get update -qq
-in_root "$builder" apt-get install -y -qq --no-install-recommends "${longstride_packages[@]}" dpkg-dev file qemu-user \
+in_root "$builder" sh -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends git ca-certificates' \
   >"$builder.log" || fail "see $builder.log"
 tree=$builder/root/longstride
 [ -d "$tree/.git" ] || git clone -q "$source_tree" "$tree"
 git -C "$tree" fetch -q "$source_tree" HEAD && git -C "$tree" reset -q --hard FETCH_HEAD
-in_root "$builder" sh -c 'cd /root/longstride && cmake --preset package && cmake --build --preset package &&
-  cd build/package && rm -rf _CPack_Packages ./*.deb ./*.tar.gz && umask 077 && cpack' >>"$builder.log" 2>&1 ||
+in_root "$builder" bash /root/longstride/launch/containers/build.sh /root/packages qemu-user >>"$builder.log" 2>&1 ||
   { tail "$builder.log" >&2; exit 1; }
 rm -rf "${folder:?}/$release-packages" && mkdir "$folder/$release-packages"
 cp "$builder"/root/longstride/build/package/longstride*.{deb,tar.gz} "$folder/$release-packages/"

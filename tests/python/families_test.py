@@ -46,6 +46,16 @@ class Families(unittest.TestCase):
         found = longstride.evaluate(model, split, min_context)
         self.assertAlmostEqual(found.bits_per_byte, expected, delta=1e-6, msg=f"{name} {options}")
         self.assertLess(expected, 7.98, name)  # it has learnt something, so the weights matter
+        if not options and not cross_files:  # which the folder does not say
+            self.compare_saved(name, model, expected)
+
+    def compare_saved(self, name, model, expected):
+        """The folders that the command and this package write are one to both."""
+        command("export", name, "--hf", f"{name}-hf", folder=self.folder)
+        model.save_pretrained(self.folder / f"{name}-saved")
+        self.assertEqual(longstride.load(self.folder / f"{name}-hf").settings.to_dict(), model.settings.to_dict())
+        for folder in (f"{name}-hf", f"{name}-saved"):
+            self.assertAlmostEqual(figure(folder, "--data", f"{name}.h5", folder=self.folder), expected, delta=1e-6)
 
     def test_text_fixed_merged_with_averages_and_every_choice_of_checkpoint(self):
         (self.folder / "text.bin").write_bytes(noise(12000))

@@ -238,6 +238,7 @@ class Runs(unittest.TestCase):
             found = longstride.evaluate(loaded, split, **arguments)
             self.assertAlmostEqual(found.bits_per_byte, figures[-1], delta=1e-6, msg=f"{name} {options}")
             self.assertEqual(found.bytes, 700)
+        self.check_saved(name, loaded, figures[0])
         self.check_reach(name, loaded, split)
         self.assertLess(figures[0], 7.98, name)  # it has learnt something, so the weights matter
         self.assertEqual(len(set(figures)), len(figures), name)  # so a wrong choice would show
@@ -245,6 +246,15 @@ class Runs(unittest.TestCase):
                   f"{name}-samples")
         expected = [(self.folder / f"{name}-samples" / f"sample-00{s}.txt").read_bytes() for s in range(2)]
         self.assertEqual(loaded.generate(count=2, length=length, seed=5), expected, name)
+
+    def check_saved(self, name, loaded, expected):
+        """The folders that the command and this package write are one to both."""
+        self.once(command, "export", name, "--hf", f"{name}-hf")
+        if not (self.folder / f"{name}-saved").exists():
+            loaded.save_pretrained(self.folder / f"{name}-saved")
+        self.assertEqual(longstride.load(self.folder / f"{name}-hf").settings.to_dict(), loaded.settings.to_dict())
+        for folder in (f"{name}-hf", f"{name}-saved"):
+            self.assertAlmostEqual(self.once(figure, folder, "--data", "text.h5"), expected, delta=1e-6, msg=folder)
 
     def check_reach(self, name, loaded, split):
         """More context than can change a figure is refused, as by the command."""

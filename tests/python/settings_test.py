@@ -21,8 +21,10 @@ class Keys(unittest.TestCase):
             "kind": "decoder", "context": 8, "layers": 1, "width": 4, "heads": 1, "positions": "none",
             "distance": {"table": "sinusoid", "span": {"longest": 4}}, "memory": {"length": 8}}).to_dict()
         pattern = settings.Pattern({"integration": "merged", "parts": ["fixed_summary"], "stride": 4, "summary": 2}, 1)
+        encoder = settings.Settings({"kind": "encoder", "context": 8, "layers": 1, "width": 4, "heads": 1,
+                                     "attention": {"integration": "merged", "parts": ["local"], "window": 3}}).to_dict()
         found = {"attention": pattern.to_dict(), "distance": made["distance"], "memory": made["memory"],
-                 "init_deviations": made["init_deviations"], "global": made["global"]}
+                 "init_deviations": made["init_deviations"], "global": encoder["global"]}
         inner = {f"{section}.{key}" for section, keys in found.items() for key in keys if key != "span"}
         inner |= {f"distance.span.{key}" for key in made["distance"]["span"]}
         self.assertEqual({key for key in self.keys if "." in key}, inner)

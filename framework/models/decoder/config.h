@@ -37,6 +37,7 @@ struct DecoderConfig : StackConfig {
   void check(SettingsChecker& check, std::int64_t sequence_ranks) const override;
   void check_training(SettingsChecker& check) const override;
   std::vector<std::string> toy_overrides() const override;
+  std::string problem_in_python() const override;
   // In evaluated_memory.cpp.
   EvaluatedMemory evaluated_memory() const override;
   std::shared_ptr<ModelConfig> with_memory(const EvaluatedMemory& changed) const override;

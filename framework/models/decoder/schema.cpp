@@ -99,6 +99,14 @@ void DecoderConfig::check_training(SettingsChecker& check) const {
     DistanceSettings(distance, memory).check_training({check, "model.distance", "model.memory", form_of_all()});
 }
 
+// As launch/python/longstride/model/settings.py has it.
+std::string DecoderConfig::problem_in_python() const {
+  if (!mixers.empty()) return "lists of mixers (model.mixers) run in the longstride command alone";
+  if (attention_given && attention_heads.labels > 0)
+    return "labels of attention (model.attention.labels) run in the longstride command alone";
+  return {};
+}
+
 // Keeps the pattern, the position tables and the kind of data.
 std::vector<std::string> DecoderConfig::toy_overrides() const {
   auto sizes = toy_sizes();

@@ -1,4 +1,5 @@
-"""Writes a model in the layout of Hugging Face: config.json, model.safetensors, and the code that reads them."""
+"""Writes a model in the layout of Hugging Face: config.json, model.safetensors, the code that reads them and, for text,
+a tokenizer. `longstride export --hf` (launch/hub) writes the same folder."""
 import json
 import os
 import pathlib
@@ -11,7 +12,17 @@ from .tensors import path_of, write_tensors
 PREFIX = "model."  # prefix of the names in model.safetensors: transformers puts the module beneath its own
 CODE = ("configuration_longstride.py", "modeling_longstride.py", "attention.py", "blocks.py", "decoder.py", "distance.py",
         "distance_settings.py", "encoder.py", "keys.py", "patterns.py", "sampling.py", "settings.py", "stream.py")
-BEGIN = 256  # the token that every sequence begins with
+# Every byte of a text is a token, and 256 comes before them. A model of other tokens would save its own files here.
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+CLASS = "LongstrideForCausalLM"
+
+
+def is_ours(config):
+    """Whether a config.json is of a model whose code is this package's: the code in its folder is not run here."""
+    code = config.get("auto_map")
+    code = code.get("AutoModelForCausalLM") if isinstance(code, dict) else None
+    return (config.get("model_type") == "longstride" and config.get("architectures") in (None, [CLASS])
+            and (code is None or str(code).endswith(f"modeling_longstride.{CLASS}")))
 
 
 def config_of(model):
@@ -20,16 +31,21 @@ def config_of(model):
     if "run" in origin:
         origin["run"] = pathlib.Path(origin["run"]).name  # without the path, which is this machine's
     return {
-        "architectures": ["LongstrideForCausalLM"],
+        "architectures": [CLASS],
         "auto_map": {
             "AutoConfig": "configuration_longstride.LongstrideConfig",
-            "AutoModelForCausalLM": "modeling_longstride.LongstrideForCausalLM",
+            "AutoModelForCausalLM": f"modeling_longstride.{CLASS}",
         },
         "model_type": "longstride",
         "torch_dtype": dtype,
         "origin": origin,
         "settings": model.settings.to_dict(),
     }
+
+
+def files_of(model):
+    """Names of the files that are copied as the package has them. Pictures and sound are no text for a tokenizer."""
+    return CODE + (TOKENIZER if model.origin.get("data", "bytes") == "bytes" and not model.settings.picture else ())
 
 
 def save_pretrained(model, folder):
@@ -39,7 +55,7 @@ def save_pretrained(model, folder):
         raise UserError(f"{folder}: exists already and is not an empty folder; choose another, or remove it")
     code = pathlib.Path(__file__).parent / "model"
     longest = model.settings.context + 1
-    generation = {"bos_token_id": BEGIN, "do_sample": True, "max_length": longest, "use_cache": False}
+    generation = {"bos_token_id": model.start, "do_sample": True, "max_length": longest, "use_cache": False}
     weights = {PREFIX + name: tensor for name, tensor in model.state_dict().items()}
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +63,7 @@ def save_pretrained(model, folder):
     except OSError as error:
         raise UserError(f"{folder}: cannot be written: {error.strerror}") from None
     try:
-        for name in CODE:
+        for name in files_of(model):
             shutil.copyfile(code / name, made / name)
         for name, values in [("config.json", config_of(model)), ("generation_config.json", generation)]:
             (made / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

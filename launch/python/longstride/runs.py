@@ -160,8 +160,9 @@ def from_pretrained(folder, checkpoint, weights):
         config = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError):
         raise UserError(f"{path}: is not JSON") from None
-    if not isinstance(config, dict) or config.get("model_type") != "longstride":
-        raise UserError(f"{path}: is not of a model that Longstride wrote")
+    if not isinstance(config, dict) or not hub.is_ours(config):
+        raise UserError(f"{path}: is not of a model that Longstride wrote (export --hf, or save_pretrained), whose code is "
+                        f"{hub.CLASS}")
 
     def read(shapes):
         found = [part for file in weight_files(folder) for part in parts_of(file)[0]]

@@ -1,7 +1,8 @@
 """A Longstride model for transformers.
 
-Tokens are bytes, 0 to 255. Every sequence begins with token 256, which stands for the vector in the first slot; the
-logits of a position predict the next byte, as transformers has it, and never token 256.
+Tokens are bytes, 0 to 255. Every sequence begins with token 256, which stands for the vector in the first slot, and is
+put before sequences that lack it; the logits of a position predict the next byte, as transformers has it, and never
+token 256.
 """
 import torch
 from transformers import GenerationMixin, PreTrainedModel
@@ -17,7 +18,7 @@ from .patterns import attend  # noqa: F401
 from .sampling import generate  # noqa: F401
 from .settings import Settings
 from .stream import Stream  # noqa: F401
-from .decoder import START, Decoder
+from .decoder import Decoder
 
 
 class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
@@ -42,7 +43,15 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
         return self.model.output
 
     def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **kwargs):
-        # All of them: nothing is kept between steps.
+        """All of them, as nothing is kept between steps. Past the context, the second half of a full window begins the
+        next, as in `longstride sample`, whose last window ends with the sample."""
+        context, begin = self.config.settings["context"], int(input_ids[0, 0] == self.model.start)
+        count = input_ids.shape[1] - begin  # of bytes
+        if count >= context and self.model.settings.memory is None:
+            step = context - context // 2
+            first = (count - context) // step * step + step
+            input_ids = input_ids[:, begin + first:]
+            attention_mask = None if attention_mask is None else attention_mask[:, begin + first:]
         return {"input_ids": input_ids, "attention_mask": attention_mask}
 
     def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, num_items_in_batch=None,
@@ -53,15 +62,25 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
         of any length. The loss is a mean, or the sum over num_items_in_batch, which Trainer gives where one step has
         several batches.
         """
-        self.check(input_ids, attention_mask, unused)
+        self.check_form(input_ids, unused)
+        input_ids, hidden = self.without_padding(input_ids.long(), attention_mask)
+        self.check_tokens(input_ids)
+        read, lack = self.with_start(input_ids)
         context = self.config.settings["context"]
-        only_predicted = labels is not None and input_ids.shape[1] == context + 1 and self.model.settings.memory is None
-        read = input_ids[:, :context] if only_predicted else input_ids
+        if labels is not None and read.shape[1] == context + 1 and self.model.settings.memory is None:
+            read = read[:, :context]
         logits = self.model.slots(read)
+        if lack is not None:
+            logits = torch.where(lack[:, None, None], logits[:, 1:], logits[:, :-1])
+        if hidden is not None:
+            logits = self.moved(logits, -hidden)
         never = torch.full_like(logits[..., :1], torch.finfo(logits.dtype).min)
         logits = torch.cat([logits, never], -1)
         loss = None
         if labels is not None:
+            if hidden is not None:  # what follows hidden positions is predicted by none
+                follows = torch.nn.functional.pad(attention_mask[:, :-1] == 0, (1, 0)).to(labels.device)
+                labels = labels.masked_fill(follows, -100)
             predicted = logits[:, :labels.shape[1] - 1].flatten(0, 1)
             predicted = predicted.to(torch.promote_types(predicted.dtype, torch.float32))
             loss = torch.nn.functional.cross_entropy(predicted, labels[:, 1:].flatten().to(predicted.device),
@@ -72,21 +91,50 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
             return (logits,) if loss is None else (loss, logits)
         return CausalLMOutput(loss=loss, logits=logits)
 
-    def check(self, input_ids, attention_mask, unused):
+    def with_start(self, input_ids):
+        """What is read, and which rows lack the start, or None. The last slot of the others has no meaning."""
+        lack = input_ids[:, 0] != self.model.start
+        if not bool(lack.any()):
+            return input_ids, None
+        pad = torch.nn.functional.pad
+        return torch.where(lack[:, None], pad(input_ids, (1, 0), value=self.model.start), pad(input_ids, (0, 1))), lack
+
+    @staticmethod
+    def moved(rows, by):
+        """Rows (batch, positions, ...), each moved to the left by a number of its own, as a ring."""
+        index = (torch.arange(rows.shape[1], device=rows.device) + by[:, None]) % rows.shape[1]
+        return rows[torch.arange(rows.shape[0], device=rows.device)[:, None], index]
+
+    @classmethod
+    def without_padding(cls, input_ids, attention_mask):
+        """The sequences with what is hidden behind them, where no position sees it; and how many positions were hidden
+        before them, or None if all are seen."""
+        if attention_mask is None or bool((attention_mask == 1).all()):
+            return input_ids, None
+        if attention_mask.shape != input_ids.shape:
+            raise UserError(f"attention_mask is {tuple(attention_mask.shape)}, but must have the shape of input_ids, "
+                            f"{tuple(input_ids.shape)}")
+        seen = (attention_mask != 0).to(input_ids.device)
+        before = (seen.cumsum(1) == 0).sum(1)
+        first = cls.moved(seen, before)
+        if not bool(seen.any(1).all()) or bool((first[:, 1:] & ~first[:, :-1]).any()):
+            raise UserError("attention_mask hides positions within a sequence, or all of one, but may only hide those "
+                            "before and behind it")
+        return torch.where(first, cls.moved(input_ids, before), 0), before
+
+    def check_form(self, input_ids, unused):
         whole = input_ids is not None and input_ids.dim() == 2 and input_ids.numel() > 0
-        whole = whole and not input_ids.is_floating_point()
-        if not whole or not bool((input_ids[:, 0] == START).all()):
-            raise UserError(f"input_ids must be (batch, positions) and begin with {START}, then bytes: prepend it")
-        rest = input_ids[:, 1:]
-        if bool(((rest < 0) | (rest >= START)).any()):  # asked once, as a GPU is waited for
-            least = int(rest.min())
-            if least < 0:
-                raise UserError(f"input_ids has {least}, but tokens are bytes, 0 to 255, after a first {START}")
-            raise UserError(f"input_ids has {START} after the first position, where tokens are bytes, 0 to 255")
-        if attention_mask is not None and not bool((attention_mask == 1).all()):
-            raise UserError("attention_mask hides positions, but Longstride's sequences have no padding; use sequences "
-                            "of one length")
+        if not whole or input_ids.is_floating_point():
+            raise UserError(f"input_ids must be whole numbers, (batch, positions): {self.model.start}, then bytes")
         for name, value in unused.items():
             if value is not None and value is not False and name in (
                     "inputs_embeds", "past_key_values", "position_ids", "output_attentions", "output_hidden_states"):
                 raise UserError(f"{name} is given, but a Longstride model does not take it")
+
+    def check_tokens(self, input_ids):
+        start = self.model.start
+        beyond = (input_ids[:, 0] > start).any() | (input_ids[:, 1:] >= start).any()
+        if bool((input_ids < 0).any() | beyond):  # asked once, as a GPU is waited for
+            least = int(input_ids.min())
+            raise UserError(f"input_ids has {least if least < 0 else int(input_ids.max())}, but tokens are bytes, 0 to "
+                            f"{start - 1}, after a first {start}")

@@ -279,8 +279,11 @@ class Settings:
         """What makes equal settings, in JSON's types."""
         made = {"kind": self.kind, "context": self.context, "picture": list(self.picture)}
         parts = {"attention": self.pattern, "distance": self.distance, "memory": self.memory}
-        for key in sorted(KEYS - set(made) - set(parts) - {"mixers", "global"}):
+        encoder = self.kind == "encoder"
+        others = {"mixers", "global"} if encoder else {"mixers", "global", *ENCODERS}  # which a decoder's recipe lacks
+        for key in sorted(KEYS - set(made) - set(parts) - others):
             made[key] = getattr(self, key)
-        made["global"] = {"first": self.global_first, "last": self.global_last,
-                          "projections": "own" if self.global_own else "shared", **ADDED}
+        if encoder:
+            made["global"] = {"first": self.global_first, "last": self.global_last,
+                              "projections": "own" if self.global_own else "shared", **ADDED}
         return {**made, **{key: part.to_dict() for key, part in parts.items() if part is not None}}
