@@ -11,7 +11,6 @@ from .tensors import path_of, write_tensors
 PREFIX = "model."  # prefix of the names in model.safetensors: transformers puts the module beneath its own
 CODE = ("configuration_longstride.py", "modeling_longstride.py", "attention.py", "blocks.py", "decoder.py", "distance.py",
         "distance_settings.py", "encoder.py", "keys.py", "patterns.py", "sampling.py", "settings.py", "stream.py")
-BEGIN = 256  # the token that every sequence begins with
 
 
 def config_of(model):
@@ -39,7 +38,7 @@ def save_pretrained(model, folder):
         raise UserError(f"{folder}: exists already and is not an empty folder; choose another, or remove it")
     code = pathlib.Path(__file__).parent / "model"
     longest = model.settings.context + 1
-    generation = {"bos_token_id": BEGIN, "do_sample": True, "max_length": longest, "use_cache": False}
+    generation = {"bos_token_id": model.start, "do_sample": True, "max_length": longest, "use_cache": False}
     weights = {PREFIX + name: tensor for name, tensor in model.state_dict().items()}
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """A Longstride model for transformers.
 
-Tokens are bytes, 0 to 255. Every sequence begins with token 256, which stands for the vector in the first slot; the
-logits of a position predict the next byte, as transformers has it, and never token 256.
+Tokens are bytes, 0 to 255, or ids below another vocabulary. Every sequence begins with the first id beyond (256), which
+stands for the vector in the first slot; the logits of a position predict the next one, as transformers has it, and never
+that.
 """
 import torch
 from transformers import GenerationMixin, PreTrainedModel
@@ -17,7 +18,7 @@ from .patterns import attend  # noqa: F401
 from .sampling import generate  # noqa: F401
 from .settings import Settings
 from .stream import Stream  # noqa: F401
-from .decoder import START, Decoder
+from .decoder import Decoder
 
 
 class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
@@ -75,14 +76,17 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
     def check(self, input_ids, attention_mask, unused):
         whole = input_ids is not None and input_ids.dim() == 2 and input_ids.numel() > 0
         whole = whole and not input_ids.is_floating_point()
-        if not whole or not bool((input_ids[:, 0] == START).all()):
-            raise UserError(f"input_ids must be (batch, positions) and begin with {START}, then bytes: prepend it")
+        start = self.model.start
+        what = f"{'bytes' if start == 256 else 'ids'}, 0 to {start - 1}"
+        if not whole or not bool((input_ids[:, 0] == start).all()):
+            raise UserError(f"input_ids must be (batch, positions) and begin with {start}, then {what.split(',')[0]}: "
+                            "prepend it")
         rest = input_ids[:, 1:]
-        if bool(((rest < 0) | (rest >= START)).any()):  # asked once, as a GPU is waited for
+        if bool(((rest < 0) | (rest >= start)).any()):  # asked once, as a GPU is waited for
             least = int(rest.min())
             if least < 0:
-                raise UserError(f"input_ids has {least}, but tokens are bytes, 0 to 255, after a first {START}")
-            raise UserError(f"input_ids has {START} after the first position, where tokens are bytes, 0 to 255")
+                raise UserError(f"input_ids has {least}, but tokens are {what}, after a first {start}")
+            raise UserError(f"input_ids has {int(rest.max())} after the first position, where tokens are {what}")
         if attention_mask is not None and not bool((attention_mask == 1).all()):
             raise UserError("attention_mask hides positions, but Longstride's sequences have no padding; use sequences "
                             "of one length")
