@@ -45,6 +45,9 @@ constexpr int evaluations = 4;
 std::string nearest_recipe(DataKind kind, Device device) {
   const bool gpu = device == Device::cuda;
   switch (kind) {
+    case DataKind::tokens:
+      if (gpu) return "recipes/beyond/text-8min-tokens.yaml";
+      [[fallthrough]];
     case DataKind::bytes:
       return gpu ? "recipes/beyond/text-8min.yaml" : "recipes/quickstart/text.yaml";
     case DataKind::cifar10:
@@ -134,6 +137,8 @@ void Proposer::fit_data() {
   const DatasetInfo& info = dataset_->info();
   apply_override(tree_, "data.path=" + quoted_yaml(request_.data));
   if (info.kind != there_.data.kind) set("data.kind", name_of(info.kind), "");
+  if (info.vocabulary != there_.data.vocabulary)
+    set("data.vocabulary", info.vocabulary, info.tokenizer.empty() ? "ids of the data" : "pieces of its tokenizer");
   info.image_bytes() > 0 ? fit_pictures() : fit_sequences();
 }
 
@@ -215,7 +220,7 @@ void Proposer::measure() {
   const auto model = timed.model->make_model();
   check_training_fits(*model, timed.train, request_.device, comm_);
   TrainingStep step(*model, timed.train, comm_, request_.device);
-  const std::vector<std::uint8_t> rows = random_rows(step.state().layout(), *timed.objective);
+  const std::vector<std::uint8_t> rows = random_rows(step.state().layout(), *timed.objective, timed.data.vocabulary);
   step.start();
   constexpr StepsToTime few = {20, 1, 5};
   milliseconds_ =
