@@ -2,6 +2,8 @@
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
+#include <array>
+#include <mutex>
 #include <unordered_map>
 
 #include "datasets/tokens/text_ids.h"
@@ -48,10 +50,42 @@ std::string reason(const sentencepiece::util::Status& status) {
   return printable(end == std::string::npos ? text : text.substr(end + 2));
 }
 
+// The ids of words that occurred before, for all threads. A text has few different words, and each takes the library
+// some microseconds.
+class KnownWords {
+ public:
+  bool find(std::string_view word, std::vector<std::uint16_t>& out) {
+    Part& part = part_of(word);
+    const std::lock_guard lock(part.changing);
+    const auto known = part.ids.find(word);
+    if (known == part.ids.end()) return false;
+    out.insert(out.end(), known->second.begin(), known->second.end());
+    return true;
+  }
+  void keep(std::string_view word, std::vector<std::uint16_t> ids) {
+    constexpr std::size_t most = std::size_t{1} << 15;  // in a part
+    Part& part = part_of(word);
+    const std::lock_guard lock(part.changing);
+    if (part.ids.size() == most) part.ids.clear();
+    part.ids.emplace(word, std::move(ids));
+  }
+
+ private:
+  struct Part {
+    std::mutex changing;
+    std::unordered_map<std::string, std::vector<std::uint16_t>, OfText, std::equal_to<>> ids;
+  };
+  // By other bits of the hash than those that a map divides its own by.
+  Part& part_of(std::string_view word) { return parts_[OfText{}(word) >> 58]; }
+
+  std::array<Part, 64> parts_;
+};
+
 class PieceIds final : public TextIds {
  public:
-  PieceIds(std::shared_ptr<const Processor> processor, const PieceTable& pieces, std::string where)
-      : processor_(std::move(processor)), pieces_(pieces), where_(std::move(where)) {
+  PieceIds(std::shared_ptr<const Processor> processor, const PieceTable& pieces, std::string where,
+           std::shared_ptr<KnownWords> words)
+      : processor_(std::move(processor)), pieces_(pieces), where_(std::move(where)), words_(std::move(words)) {
     puts_space_ = begins_with_space("a");
   }
 
@@ -62,21 +96,18 @@ class PieceIds final : public TextIds {
       text.remove_prefix(length);
     }
   }
-  std::unique_ptr<TextIds> another() const override { return std::make_unique<PieceIds>(processor_, pieces_, where_); }
+  std::unique_ptr<TextIds> another() const override {
+    return std::make_unique<PieceIds>(processor_, pieces_, where_, words_);
+  }
 
  private:
-  static constexpr std::size_t longest_kept = 64, most_kept = std::size_t{1} << 19;
-
   void encode_known(std::string_view word, std::vector<std::uint16_t>& out) {
+    constexpr std::size_t longest_kept = 64;
     if (word.size() > longest_kept) return encode_anew(word, out);
-    auto known = known_.find(word);
-    if (known == known_.end()) {
-      if (known_.size() == most_kept) known_.clear();
-      std::vector<std::uint16_t> ids;
-      encode_anew(word, ids);
-      known = known_.emplace(word, std::move(ids)).first;
-    }
-    out.insert(out.end(), known->second.begin(), known->second.end());
+    if (words_->find(word, out)) return;
+    const std::size_t before = out.size();
+    encode_anew(word, out);
+    words_->keep(word, {out.begin() + static_cast<std::ptrdiff_t>(before), out.end()});
   }
 
   void encode_anew(std::string_view word, std::vector<std::uint16_t>& out) {
@@ -138,7 +169,7 @@ class PieceIds final : public TextIds {
   const PieceTable& pieces_;
   std::string where_;
   bool puts_space_ = false;
-  std::unordered_map<std::string, std::vector<std::uint16_t>, OfText, std::equal_to<>> known_;
+  std::shared_ptr<KnownWords> words_;
 };
 
 // The lines of a text, as the trainer asks for them.
@@ -170,7 +201,7 @@ std::unique_ptr<TextIds> make_text_ids(const std::string& model, const PieceTabl
   if (processor->GetPieceSize() != pieces.size())
     throw user_error("{}: SentencePiece finds {} pieces in it, but it has {}; choose another model", where,
                      processor->GetPieceSize(), pieces.size());
-  return std::make_unique<PieceIds>(std::move(processor), pieces, where);
+  return std::make_unique<PieceIds>(std::move(processor), pieces, where, std::make_shared<KnownWords>());
 }
 
 std::string train_pieces(std::int64_t vocabulary, const std::function<bool(std::string&)>& next) {

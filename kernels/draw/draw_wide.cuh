@@ -13,7 +13,9 @@ struct WideDraw {
 
   // Larger for likelier ids, and among equals for smaller ones; no two are equal.
   __device__ __forceinline__ unsigned long long rank(int v) const {
-    const unsigned bits = __float_as_uint(logits[v] + 0.0f);  // -0 becomes 0
+    const float logit = logits[v] + 0.0f;  // -0 becomes 0
+    unsigned bits;
+    memcpy(&bits, &logit, sizeof bits);
     const unsigned order = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
     return (static_cast<unsigned long long>(order) << 16) | static_cast<unsigned>(65535 - v);
   }

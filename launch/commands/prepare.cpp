@@ -229,30 +229,25 @@ void add_bytes(CLI::App& prepare, Session& session) {
 
 void add_tokens(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<Options<PrepareTokensConfig>>();
-  CLI::App* kind =
-      add_kind(prepare, "tokens", "Ids of tokens, or text through a SentencePiece model", o->output, o->json);
+  CLI::App* kind = add_kind(prepare, "tokens", "Ids of tokens, or text by SentencePiece", o->output, o->json);
   kind->add_option("--input", o->config.inputs,
-                   ".bin files of 16-bit ids (nanoGPT's, or llm.c's with a header); or text, as prepare bytes takes it")
+                   ".bin files of 16-bit ids (nanoGPT, llm.c), or text as prepare bytes takes it")
       ->required();
   kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; then --input is not divided");
   kind->add_option("--test-input", o->config.test_inputs, "the same for test");
   kind->add_option("--split", o->config.split,
-                   "train,valid,test: bytes of text, numbers of ids, or fractions "
-                   "(0.9,0.05,0.05, the default)");
-  kind->add_option("--vocabulary", o->config.vocabulary, "ids are below it: needed for .bin files without --model")
+                   "train,valid,test: bytes or ids, or fractions (0.9,0.05,0.05, the default)");
+  kind->add_option("--vocabulary", o->config.vocabulary, "ids are below it; needed for .bin without --model")
       ->check(CLI::Range(2, 65535));
-  CLI::Option* model = kind->add_option(
-      "--model", o->config.model,
-      "SentencePiece's .model file, which is kept with the data and with runs, to read and print text");
-  kind->add_option("--train-vocabulary", o->config.train_vocabulary,
-                   "train such a model of so many pieces, such as 4096, on some megabytes of train")
+  CLI::Option* model =
+      kind->add_option("--model", o->config.model, "SentencePiece's .model file, kept with the data and runs");
+  kind->add_option("--train-vocabulary", o->config.train_vocabulary, "train a model of so many pieces, such as 4096")
       ->check(CLI::Range(300, 65535))
       ->excludes(model);
-  kind->add_option("--field", o->config.field, "text: inputs are lines of JSON (.jsonl), whose field's text is taken");
+  kind->add_option("--field", o->config.field, "text: this field of lines of JSON (.jsonl)");
   add_duplicates(kind, o->config.duplicates);
-  const CLI::Option* mark = add_ends(
-      kind, o->config.documents, "text: keep where documents end: at marks, which are removed, with files, or lines",
-      {"marks", "files", "lines"});
+  const CLI::Option* mark =
+      add_ends(kind, o->config.documents, "text: keep where documents end", {"marks", "files", "lines"});
   kind->parse_complete_callback([=] { check_read({{mark, DocumentsAre::marks, "marks"}}, o->config.documents); });
   kind->callback([o, &session] { run_prepare(session, prepare_tokens, o->config, o->output, o->json); });
 }

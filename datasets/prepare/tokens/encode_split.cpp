@@ -110,7 +110,7 @@ void encode_split(const Dataset& text, SplitId split, const PieceTable& pieces, 
 std::function<bool(std::string&)> lines_to_train_on(const Dataset& text) {
   constexpr std::int64_t all = std::int64_t{4} << 20, each = std::int64_t{64} << 10;
   constexpr std::size_t longest = 2000;
-  const auto set = text.split("train");
+  const auto set = text.split("train", true);  // documents, joined
   const std::int64_t length = set->length(0), blocks = std::max<std::int64_t>(1, std::min(all, length) / each);
   struct State {
     std::int64_t block = 0;

@@ -138,6 +138,7 @@ TEST_F(TokensOfText, KeepDocuments) {
   PrepareTokensConfig config = trained(330);
   config.documents.documents = DocumentsAre::lines;
   const auto tokens = prepare(config, "x.h5");
+  EXPECT_EQ(tokens->info().tokenizer, prepare(trained(330), "joined.h5")->info().tokenizer);  // from all documents
   PrepareBytesConfig bytes = config;
   prepare_bytes(bytes, to(folder / "bytes.h5"));
   const auto lines = Dataset::open(folder / "bytes.h5");
