@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 
 #include "datasets/tokens/text_ids.h"
@@ -16,11 +17,6 @@ namespace longstride {
 namespace {
 
 using Processor = sentencepiece::SentencePieceProcessor;
-
-struct OfText {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-};
 
 // Bytes that SentencePiece can take: a run of UTF-8 without its own sign for a space; or those that it cannot take.
 struct Run {
@@ -51,34 +47,52 @@ std::string reason(const sentencepiece::util::Status& status) {
 }
 
 // The ids of words that occurred before, for all threads. A text has few different words, and each takes the library
-// some microseconds.
+// some microseconds. Words go by their hash; of two with the same one, which hardly occur, only the first is kept.
 class KnownWords {
  public:
-  bool find(std::string_view word, std::vector<std::uint16_t>& out) {
-    Part& part = part_of(word);
+  bool find(std::string_view word, std::uint64_t hash, std::vector<std::uint16_t>& out) {
+    Part& part = part_of(hash);
     const std::lock_guard lock(part.changing);
-    const auto known = part.ids.find(word);
-    if (known == part.ids.end()) return false;
-    out.insert(out.end(), known->second.begin(), known->second.end());
+    const auto known = part.words.find(hash);
+    if (known == part.words.end() || known->second.word != word) return false;
+    out.insert(out.end(), known->second.ids.begin(), known->second.ids.end());
     return true;
   }
-  void keep(std::string_view word, std::vector<std::uint16_t> ids) {
+  void keep(std::string_view word, std::uint64_t hash, std::vector<std::uint16_t> ids) {
     constexpr std::size_t most = std::size_t{1} << 15;  // in a part
-    Part& part = part_of(word);
+    Part& part = part_of(hash);
     const std::lock_guard lock(part.changing);
-    if (part.ids.size() == most) part.ids.clear();
-    part.ids.emplace(word, std::move(ids));
+    if (part.words.size() == most) part.words.clear();
+    part.words.emplace(hash, Word{std::string(word), std::move(ids)});
   }
 
  private:
+  struct Word {
+    std::string word;
+    std::vector<std::uint16_t> ids;
+  };
   struct Part {
     std::mutex changing;
-    std::unordered_map<std::string, std::vector<std::uint16_t>, OfText, std::equal_to<>> ids;
+    std::unordered_map<std::uint64_t, Word> words;
   };
-  // By other bits of the hash than those that a map divides its own by.
-  Part& part_of(std::string_view word) { return parts_[OfText{}(word) >> 58]; }
+  Part& part_of(std::uint64_t hash) { return parts_[hash >> 58]; }
 
   std::array<Part, 64> parts_;
+};
+
+// A word in one cache line: most words of a text are a few thousand.
+struct Recent {
+  std::uint8_t length = 0, count = 0;
+  std::array<char, 36> word{};
+  std::array<std::uint16_t, 13> ids{};
+
+  bool is(std::string_view other) const { return std::string_view(word.data(), length) == other; }
+  void keep(std::string_view other, std::span<const std::uint16_t> of_other) {
+    if (other.size() > word.size() || of_other.size() > ids.size()) return;
+    length = static_cast<std::uint8_t>(other.size()), count = static_cast<std::uint8_t>(of_other.size());
+    std::copy(other.begin(), other.end(), word.begin());
+    std::copy(of_other.begin(), of_other.end(), ids.begin());
+  }
 };
 
 class PieceIds final : public TextIds {
@@ -104,10 +118,18 @@ class PieceIds final : public TextIds {
   void encode_known(std::string_view word, std::vector<std::uint16_t>& out) {
     constexpr std::size_t longest_kept = 64;
     if (word.size() > longest_kept) return encode_anew(word, out);
-    if (words_->find(word, out)) return;
-    const std::size_t before = out.size();
-    encode_anew(word, out);
-    words_->keep(word, {out.begin() + static_cast<std::ptrdiff_t>(before), out.end()});
+    const std::uint64_t hash = std::hash<std::string_view>{}(word);
+    Recent& recent = recent_[hash % recent_.size()];
+    if (recent.is(word)) {
+      out.insert(out.end(), recent.ids.data(), recent.ids.data() + recent.count);
+      return;
+    }
+    const auto before = static_cast<std::ptrdiff_t>(out.size());
+    if (!words_->find(word, hash, out)) {
+      encode_anew(word, out);
+      words_->keep(word, hash, {out.begin() + before, out.end()});
+    }
+    recent.keep(word, {out.begin() + before, out.end()});
   }
 
   void encode_anew(std::string_view word, std::vector<std::uint16_t>& out) {
@@ -170,6 +192,7 @@ class PieceIds final : public TextIds {
   std::string where_;
   bool puts_space_ = false;
   std::shared_ptr<KnownWords> words_;
+  std::vector<Recent> recent_ = std::vector<Recent>(std::size_t{1} << 14);  // this thread's
 };
 
 // The lines of a text, as the trainer asks for them.
