@@ -1,6 +1,6 @@
 # The project's dependencies. Required: a C++20 compiler, OpenMP, OpenBLAS, MPI, HDF5, yaml-cpp, libpng, zlib,
 # libcrypto, CLI11, spdlog, fmt, nlohmann-json. Optional, and reported at configure time: CUDA, NCCL, libarchive,
-# libjpeg, libwebp, libsndfile, soxr.
+# libjpeg, libwebp, libsndfile, soxr, SentencePiece.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 if(LONGSTRIDE_FUZZERS)
@@ -60,6 +60,9 @@ if(SNDFILE_FOUND AND SOXR_FOUND)
 else()
   set(LONGSTRIDE_AUDIO OFF)
 endif()
+
+# Needed only to make tokens of text.
+pkg_check_modules(SENTENCEPIECE IMPORTED_TARGET sentencepiece)
 
 include(Cuda)
 

@@ -43,12 +43,13 @@ class WindowSource final : public BatchSource {
     const std::int64_t rows = out.rows();
     LONGSTRIDE_CHECK(step >= 0 && first_row >= 0 && rows >= 0 && first_row + rows <= global_batch,
                      "rows {} to {} of a batch of {} at step {}", first_row, first_row + rows, global_batch, step);
-    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(context_));
+    const std::int64_t each = sequences_->token_bytes();
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(context_ * each));
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t row = step * global_batch + first_row + r;
       const Window window = window_of(row);
       sequences_->read(window.sequence, window.offset, window.length, bytes.data());
-      std::fill(bytes.begin() + window.length, bytes.end(), std::uint8_t{0});
+      std::fill(bytes.begin() + window.length * each, bytes.end(), std::uint8_t{0});
       const RowBytes of = sequences_->row(window.sequence, window.offset, window.length, bytes.data());
       objective_.write_row_of(out, r, of, {seed_, row});
     }

@@ -6,7 +6,8 @@
 
 namespace longstride {
 
-enum class DataKind : std::uint8_t { bytes, cifar10, images, audio };
+enum class DataKind : std::uint8_t { bytes, cifar10, images, audio, tokens };
+inline bool is_text(DataKind kind) { return kind == DataKind::bytes || kind == DataKind::tokens; }
 
 // windows: a seeded permutation of windows, anew each epoch. streams: each row of the global batch reads its own
 // contiguous part of the split in order, window after window, and starts again at the end.
@@ -31,6 +32,7 @@ struct DataConfig {
   DataOrder order = DataOrder::windows;
   Documents documents = Documents::joined;
   DocumentPositions document_positions = DocumentPositions::automatic;
+  std::int64_t vocabulary = 256;  // ids of tokens
 };
 
 }  // namespace longstride

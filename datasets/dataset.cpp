@@ -16,16 +16,17 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t longest_side = 1 << 20;
+constexpr std::int64_t longest_side = 1 << 20, largest_vocabulary = 65535;
 
 struct KindName {
   DataKind kind;
   const char* name;
 };
-constexpr std::array<KindName, 4> kinds = {{{DataKind::bytes, "bytes"},
+constexpr std::array<KindName, 5> kinds = {{{DataKind::bytes, "bytes"},
                                             {DataKind::cifar10, "cifar10"},
                                             {DataKind::images, "images"},
-                                            {DataKind::audio, "audio"}}};
+                                            {DataKind::audio, "audio"},
+                                            {DataKind::tokens, "tokens"}}};
 
 DatasetInfo read_info(hid_t file, const std::string& path) {
   DatasetInfo info;
@@ -33,7 +34,8 @@ DatasetInfo read_info(hid_t file, const std::string& path) {
   if (!kind) throw not_ours(path, "has no attribute 'kind'");
   const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const KindName& k) { return *kind == k.name; });
   if (found == kinds.end())
-    throw not_ours(path, fmt::format("its kind is '{}', not bytes, cifar10, images or audio", printable(*kind)));
+    throw not_ours(path,
+                   fmt::format("its kind is '{}', not bytes, cifar10, images, audio or tokens", printable(*kind)));
   info.kind = found->kind;
   const std::int64_t version = hdf5::integer_attribute(file, "format_version").value_or(1);
   if (version != 1)
@@ -52,6 +54,7 @@ DatasetInfo read_info(hid_t file, const std::string& path) {
     info.channels = positive("channels", 4);
   }
   if (info.kind == DataKind::audio) info.rate = positive("rate", 1 << 24);
+  if (info.kind == DataKind::tokens) info.vocabulary = positive("vocabulary", largest_vocabulary);
   info.encoding = hdf5::text_attribute(file, "encoding").value_or("");
   info.documents = hdf5::text_attribute(file, "documents").value_or("");
   info.groups = hdf5::text_attribute(file, "groups").value_or("");
@@ -76,6 +79,10 @@ Dataset::Dataset(std::shared_ptr<const Blob> blob, std::int64_t largest_resident
   const hdf5::Lock lock;
   info_ = read_info(file_->handle(), path());
   info_.label_names = lines_of("label_names", std::int64_t{1} << 26);
+  if (info_.kind == DataKind::tokens) {
+    const std::vector<std::uint8_t> model = optional_bytes("tokenizer", std::int64_t{1} << 26);
+    info_.tokenizer.assign(model.begin(), model.end());
+  }
   for (const char* name : split_names) open_split(name);
 }
 
@@ -85,15 +92,16 @@ std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, bool 
   const Split& split = find(name);
   const StoredArray& array = *split.array;
   const std::shared_ptr<const ByteStore> store = store_of(name);
-  const SplitFacts facts{split.groups, std::make_shared<const Labels>(labels(name)), group_labels(name)};
+  const SplitFacts whole = facts_of(name);
+  SplitFacts facts = whole;
+  facts.labels = std::make_shared<const Labels>(labels(name));
   if (info_.rows > 0) return images_view(store, array.rows(), array.row_bytes(), facts);
-  if (split.boundaries.empty() || cross_files)
-    return stream_view(store, {0, array.rows()}, {split.groups, nullptr, group_labels(name)});
+  if (split.boundaries.empty() || cross_files) return stream_view(store, {0, array.rows()}, whole);
   return stream_view(store, split.boundaries, facts);
 }
 
 std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, const DataConfig& config) const {
-  const bool text = info_.kind == DataKind::bytes;
+  const bool text = is_text(info_.kind);
   if (config.documents == Documents::joined) return split(name, text || config.cross_files);
   const Split& found = find(name);
   if (found.boundaries.empty() && found.array->bytes() > 0)
@@ -102,14 +110,22 @@ std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, const
         "files, lines or fasta, or set data.documents: joined",
         path(), name, name_of(config.documents));
   if (config.documents == Documents::rows || found.boundaries.empty()) return split(name);
-  return documents_view(store_of(name), found.boundaries, {found.groups, nullptr, group_labels(name)});
+  return documents_view(store_of(name), found.boundaries, facts_of(name));
+}
+
+SplitFacts Dataset::facts_of(const std::string& name) const {
+  SplitFacts facts{find(name).groups, nullptr, group_labels(name)};
+  facts.vocabulary = info_.vocabulary;
+  facts.where = find(name).array->where();
+  if (info_.kind == DataKind::tokens) facts.bytes_per_token = size(name).bytes_per_token();
+  return facts;
 }
 
 SplitSize Dataset::size(const std::string& name) const {
   const Split& split = find(name);
-  const std::int64_t bytes = split.array->bytes();
+  const std::int64_t bytes = split.array->bytes() / info_.token_bytes();
   const std::int64_t groups = split.groups.empty() ? 0 : std::ssize(split.groups) - 1;
-  return {bytes == 0 ? 0 : sequences(name), bytes, holds(name + "_labels"), groups};
+  return {bytes == 0 ? 0 : sequences(name), bytes, holds(name + "_labels"), groups, split.text_bytes};
 }
 
 std::string Dataset::sha256_of_boundaries(const std::string& name) const {
@@ -193,7 +209,8 @@ std::shared_ptr<const ByteStore> Dataset::store_of(const std::string& name) cons
 }
 
 void Dataset::open_split(const std::string& name) {
-  const auto array = std::make_shared<StoredArray>(file_, name, StoredArray::Type{info_.rows > 0 ? 2 : 1, 1});
+  const auto array = std::make_shared<StoredArray>(
+      file_, name, StoredArray::Type{info_.rows > 0 ? 2 : 1, static_cast<std::size_t>(info_.token_bytes())});
   if (info_.rows > 0 && array->rows() > 0 && array->row_bytes() != info_.image_bytes())
     throw user_error("{} has rows of {} bytes, but {} x {} x {} make {}; prepare the file again", array->where(),
                      array->row_bytes(), info_.rows, info_.columns, info_.channels, info_.image_bytes());
@@ -201,6 +218,8 @@ void Dataset::open_split(const std::string& name) {
   if (holds(name + "_zeros")) array->note_zero_chunks(read_numbers(file_, name + "_zeros"));
   split.array = array;
   if (info_.rows > 0) return;
+  split.text_bytes = hdf5::integer_attribute(file_->handle(), (name + "_text_bytes").c_str()).value_or(0);
+  if (split.text_bytes < 0) throw not_ours(path(), fmt::format("its attribute '{}_text_bytes' is negative", name));
   split.boundaries = offsets(name, "boundaries");
   split.groups = offsets(name, "groups");
 }
@@ -266,6 +285,9 @@ void check_fits(const Dataset& dataset, const DataConfig& config) {
   if (info.rows > 0 && config.context != info.image_bytes())
     throw user_error("{}: its images have {} x {} x {} = {} bytes, but data.context is {}; set data.context to that",
                      dataset.path(), info.rows, info.columns, info.channels, info.image_bytes(), config.context);
+  if (info.vocabulary != config.vocabulary)
+    throw user_error("{}: its tokens have {} ids, but data.vocabulary is {}; set data.vocabulary to that",
+                     dataset.path(), info.vocabulary, config.vocabulary);
 }
 
 void check_grouped(const SequenceSet& sequences, const std::string& reader, const std::string& where) {

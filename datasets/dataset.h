@@ -1,16 +1,19 @@
 // A prepared dataset: one HDF5 file (the only HDF5 in the project).
 //
 // Layout: datasets `train`, `valid`, `test` of uint8, shape (sequences, length) for images or (bytes) for text and
-// sound. Sound from several files and text in documents also have `train_boundaries` etc.: int64 offsets, the first 0,
-// the last the length; `train_groups` etc. likewise, of sentences or paragraphs, which no document cuts.
-// Labelled sequences have `train_labels` etc.: uint8, uint16 or uint32, (sequences) or (sequences, labels); objectives
-// say what they mean: a class, labels that are 0 or 1, or where a span begins and ends, in bytes. Labelled groups have
-// `train_group_labels` etc.: uint8 or uint16, (groups). `train_zeros` etc. lists the chunks that hold only zeros: int64
-// pairs of first and count. `label_names` is text, one line per class or label. `sources` is text, one line per file:
-// sha256, bytes, name. Attributes of the root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version,
-// tool_version, split (text, with the seed if one is used), and geometry: rows, columns, channels; or rate, encoding
-// ("mu-law 255"); or documents ("lines") and groups ("sentences"), in words. Each array has the sha256 of its bytes.
-// Reading needs only the kind, the splits and the geometry, so other programs can write these files too.
+// sound; of tokens uint16 where the vocabulary exceeds 256, shape (tokens). Sound from several files and text in
+// documents also have `train_boundaries` etc.: int64 offsets, the first 0, the last the length, in tokens if it has
+// those; `train_groups` etc. likewise, of sentences or paragraphs, which no document cuts. Labelled sequences have
+// `train_labels` etc.: uint8, uint16 or uint32, (sequences) or (sequences, labels); objectives say what they mean: a
+// class, labels that are 0 or 1, or where a span begins and ends, in bytes. Labelled groups have `train_group_labels`
+// etc.: uint8 or uint16, (groups). `train_zeros` etc. lists the chunks that hold only zeros: int64 pairs of first and
+// count. `label_names` is text, one line per class or label. `sources` is text, one line per file: sha256, bytes, name.
+// `tokenizer` is the SentencePiece model of tokens (tokens/piece_table.h). Attributes of the root: kind ("bytes" |
+// "cifar10" | "images" | "audio" | "tokens"), format_version, tool_version, split (text, with the seed if one is used),
+// and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"); or documents ("lines") and groups
+// ("sentences"), in words; or vocabulary, and train_text_bytes etc. where the bytes of the tokens' text are known. Each
+// array has the sha256 of its bytes. Reading needs only the kind, the splits and the geometry, so other programs can
+// write these files too.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -30,6 +33,7 @@ class Blob;
 class ByteStore;
 class Hdf5Input;
 class StoredArray;
+struct SplitFacts;
 
 inline constexpr const char* split_names[] = {"train", "valid", "test"};
 
@@ -41,8 +45,12 @@ struct DatasetInfo {
   std::string documents, groups;         // how they end; empty: nothing is recorded
   std::vector<std::string> label_names;  // by number; empty: they have none
   bool wide_labels = false;              // to be written in 16 bits
+  std::int64_t vocabulary = 256;         // ids of tokens
+  std::string tokenizer;                 // SentencePiece's serialised model; empty: none
 
   std::int64_t image_bytes() const { return rows * columns * channels; }  // 0: not images
+  std::int64_t token_bytes() const { return vocabulary > 256 ? 2 : 1; }
+  const char* unit() const { return kind == DataKind::tokens ? "token" : "byte"; }
 };
 
 const char* name_of(DataKind kind);
@@ -61,9 +69,14 @@ struct SourceFile {
 };
 
 struct SplitSize {
-  std::int64_t sequences = 0, bytes = 0;
+  std::int64_t sequences = 0, bytes = 0;  // or tokens
   bool labelled = false;
-  std::int64_t groups = 0;  // 0: none are kept
+  std::int64_t groups = 0;      // 0: none are kept
+  std::int64_t text_bytes = 0;  // bytes of the tokens' text; 0: not known
+
+  double bytes_per_token() const {
+    return bytes > 0 ? static_cast<double>(text_bytes) / static_cast<double>(bytes) : 0;
+  }
 };
 
 // An open file. Every error (missing, not HDF5, not ours, truncated, wrong types, sizes or checksums, changed since it
@@ -104,6 +117,7 @@ class Dataset {
   struct Split {
     std::shared_ptr<const StoredArray> array;
     std::vector<std::int64_t> boundaries, groups;  // empty: one sequence, no groups
+    std::int64_t text_bytes = 0;
   };
 
   struct StoredLabels {
@@ -112,6 +126,7 @@ class Dataset {
   };
 
   void open_split(const std::string& name);
+  SplitFacts facts_of(const std::string& split) const;                                    // without labels of sequences
   StoredLabels read_labels(const std::string& name, int rank, std::size_t widest) const;  // in bytes
   std::shared_ptr<const ByteStore> store_of(const std::string& name) const;
   bool holds(const std::string& name) const;
@@ -164,7 +179,7 @@ void check_answered(const SequenceSet& sequences, const Objective& objective, co
 // The same if they lack the groups that the key `reader` of a recipe reads; empty: none does.
 void check_grouped(const SequenceSet& sequences, const std::string& reader, const std::string& where);
 
-// UserError if the dataset's kind or picture size differs from the recipe's.
+// UserError if the dataset's kind, picture size or vocabulary differs from the recipe's.
 void check_fits(const Dataset& dataset, const DataConfig& config);
 
 // The training rows of a dataset that fits the recipe's kind and context, for a global batch of `rows`. Stages with

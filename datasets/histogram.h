@@ -8,6 +8,16 @@
 
 namespace longstride {
 
+// Bits for each of what was counted.
+template <class Counts>
+double entropy_of(const Counts& counts) {
+  const auto total = static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
+  double bits = 0;
+  for (const std::int64_t n : counts)
+    if (n > 0) bits -= static_cast<double>(n) / total * std::log2(static_cast<double>(n) / total);
+  return bits;
+}
+
 class Histogram {
  public:
   void add(const std::uint8_t* bytes, std::int64_t n) {
@@ -20,14 +30,7 @@ class Histogram {
     return sum;
   }
   // Bits per byte of a model that knows only these counts: the entropy of order 0, which training has to beat.
-  double entropy() const {
-    const auto counts = this->counts();
-    const auto total = static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
-    double bits = 0;
-    for (const std::int64_t n : counts)
-      if (n > 0) bits -= static_cast<double>(n) / total * std::log2(static_cast<double>(n) / total);
-    return bits;
-  }
+  double entropy() const { return entropy_of(counts()); }
 
  private:
   static constexpr std::size_t ways = 4;  // so that equal bytes in a row do not wait for each other

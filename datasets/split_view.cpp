@@ -27,9 +27,12 @@ class Sequences final : public SequenceSet {
   void read(std::int64_t sequence, std::int64_t offset, std::int64_t length, std::uint8_t* out) const override {
     LONGSTRIDE_CHECK(
         sequence >= 0 && sequence < count_ && offset >= 0 && length >= 0 && length <= this->length(sequence) - offset,
-        "bytes {} + {} of sequence {} of {}", offset, length, sequence, count_);
-    store_->read(begin(sequence) + offset, length, out);
+        "tokens {} + {} of sequence {} of {}", offset, length, sequence, count_);
+    store_->read((begin(sequence) + offset) * token_bytes(), length * token_bytes(), out);
+    if (facts_.vocabulary != 256) check_ids({out, token_bytes() > 1}, begin(sequence) + offset, length);
   }
+  std::int64_t token_bytes() const override { return facts_.vocabulary > 256 ? 2 : 1; }
+  double bytes_per_token() const override { return facts_.bytes_per_token; }
 
   std::span<const std::int64_t> documents(std::int64_t) const override { return documents_; }
   RowEnds groups(std::int64_t sequence) const override {
@@ -43,6 +46,13 @@ class Sequences final : public SequenceSet {
   std::span<const std::uint16_t> group_labels() const override { return facts_.group_labels; }
 
  private:
+  // A model has no row for an id beyond its vocabulary, which only another program can have written.
+  void check_ids(kernels::Ids ids, std::int64_t first, std::int64_t count) const {
+    for (std::int64_t i = 0; i < count; ++i)
+      if (ids[i] >= facts_.vocabulary)
+        throw user_error("{}: token {} is {}, but ids are below {}; prepare the file again", facts_.where, first + i,
+                         ids[i], facts_.vocabulary);
+  }
   std::int64_t begin(std::int64_t sequence) const {
     return boundaries_.empty() ? sequence * length_ : boundaries_[static_cast<std::size_t>(sequence)];
   }

@@ -16,6 +16,9 @@ struct SplitFacts {
   std::vector<std::int64_t> groups = {};      // where they end, over all sequences one after another
   std::shared_ptr<const Labels> labels = {};  // one set per sequence
   std::vector<std::uint16_t> group_labels = {};
+  std::int64_t vocabulary = 256;
+  double bytes_per_token = 1;  // SequenceSet
+  std::string where = {};      // in messages
 };
 
 class ByteStore {

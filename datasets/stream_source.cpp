@@ -31,12 +31,13 @@ class StreamSource final : public BatchSource {
                      "rows {} to {} of a batch of {} at step {} for {} streams", first_row, first_row + out.rows(),
                      global_batch, step, rows_);
     const std::int64_t window = step % windows_, before = window > 0 ? 1 : 0;
-    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(context_) + 1);  // and the one before
+    const std::int64_t each = sequences_->token_bytes();
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>((context_ + 1) * each));  // and the one before
     for (std::int64_t r = 0; r < out.rows(); ++r) {
       const std::int64_t offset = (first_row + r) * part_ + window * context_;
-      sequences_->read(0, offset - before, context_ + before, bytes.data() + 1 - before);
-      RowBytes of = sequences_->row(0, offset, context_, bytes.data() + 1);
-      of.before = bytes.front(), of.starts = window == 0;
+      sequences_->read(0, offset - before, context_ + before, bytes.data() + (1 - before) * each);
+      RowBytes of = sequences_->row(0, offset, context_, bytes.data() + each);
+      of.before = static_cast<std::uint16_t>(kernels::Ids{bytes.data(), of.wide}[0]), of.starts = window == 0;
       objective_.write_row_of(out, r, of, {seed_, step * rows_ + first_row + r});
     }
   }

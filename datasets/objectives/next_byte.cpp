@@ -1,22 +1,27 @@
 #include "datasets/objectives/next_byte.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numbers>
 
 namespace longstride {
 
 void NextByte::write(const Batch& batch, std::int64_t row, const RowBytes& of, const RowKey& /*key*/) const {
-  write_row(batch, row, of.bytes, of.before, of.starts);
+  write_row(batch, row, of.ids(), of.before, of.starts);
   const std::int64_t seq = batch.tokens.size(1), length = of.length.value_or(seq);
   if (batch.weights.given())  // padding is not asked
     std::fill_n(batch.weights.as<float>() + row * seq + length, seq - length, 0.0f);
 }
 
 std::vector<Figure> NextByte::figures(const Scored& scored) const {
-  const double loss = scored.loss();
-  Figure nats{"loss", loss, true, scored.error, "nats"}, bits{"bits per byte", loss / std::numbers::ln2};
-  if (scored.error) bits.error = *scored.error / std::numbers::ln2;
+  const double loss = scored.loss(), nats_per_bit = std::numbers::ln2 * scored.bytes_per_token;
+  const Figure nats{"loss", loss, true, scored.error, scored.bytes_per_token == 1 ? "nats" : "nats per token"};
+  if (nats_per_bit == 0) return {nats};
+  Figure bits{"bits per byte", loss / nats_per_bit};
+  if (scored.error) bits.error = *scored.error / nats_per_bit;
   return {nats, bits};
 }
+
+double NextByte::guess() const { return shown_of_loss(std::log(static_cast<double>(vocabulary()))).value; }
 
 }  // namespace longstride

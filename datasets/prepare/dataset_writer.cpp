@@ -179,6 +179,7 @@ void write_about(const OutputFile& output, const DatasetInfo& info, const std::s
   text("encoding", info.encoding);
   text("documents", info.documents);
   text("groups", info.groups);
+  if (info.kind == DataKind::tokens) number("vocabulary", info.vocabulary);
 }
 
 }  // namespace
@@ -198,7 +199,7 @@ struct DatasetWriter::State {
       dataset->verify();
       for (std::size_t i = 0; i < 3; ++i)
         if (dataset->stored_sha256(split_names[i]) != splits[i].sha256() ||
-            dataset->size(split_names[i]).bytes != splits[i].bytes())
+            dataset->size(split_names[i]).bytes * info.token_bytes() != splits[i].bytes())
           throw user_error("'{}' is not what was written", split_names[i]);
     } catch (const UserError& error) {
       throw user_error("{}: does not read back as it was written, so it is not kept: {}", path, error.what());
@@ -212,7 +213,8 @@ struct DatasetWriter::State {
   std::optional<OutputFile> output;
   std::array<Column, 3> splits, labels, group_labels;
   std::array<std::vector<std::int64_t>, 3> boundaries, groups;
-  Column sources, label_names;
+  std::array<std::int64_t, 3> text_bytes{};
+  Column sources, label_names, tokenizer;
 };
 
 FoldersOf::FoldersOf(const std::string& path) {
@@ -262,8 +264,13 @@ DatasetWriter::DatasetWriter(const std::string& path, const DatasetInfo& info, b
   check_output(path, replace, {});
   state_ = std::make_unique<State>(path, info, replace);
   State& s = *state_;
-  for (std::size_t i = 0; i < 3; ++i) s.splits[i].create(*s.output, split_names[i], {.row = info.image_bytes()});
+  for (std::size_t i = 0; i < 3; ++i)
+    s.splits[i].create(*s.output, split_names[i], {.row = info.image_bytes(), .entry = info.token_bytes()});
   s.sources.create(*s.output, "sources", {.compressed = true});
+  if (!info.tokenizer.empty()) {
+    s.tokenizer.create(*s.output, "tokenizer", {.compressed = true});
+    s.tokenizer.append(reinterpret_cast<const std::uint8_t*>(info.tokenizer.data()), std::ssize(info.tokenizer));
+  }
   if (info.label_names.empty()) return;
   s.label_names.create(*s.output, "label_names", {.compressed = true});
   for (const std::string& name : info.label_names) s.label_names.append_line(name);
@@ -273,6 +280,15 @@ DatasetWriter::~DatasetWriter() = default;
 
 void DatasetWriter::append(SplitId split, const std::uint8_t* bytes, std::int64_t count) {
   state_->splits[static_cast<std::size_t>(split)].append(bytes, count);
+}
+
+void DatasetWriter::append_tokens(SplitId split, std::span<const std::uint16_t> tokens, std::int64_t text_bytes) {
+  const auto i = static_cast<std::size_t>(split);
+  state_->text_bytes[i] += text_bytes;
+  if (state_->info.token_bytes() == 2)
+    return state_->splits[i].append(reinterpret_cast<const std::uint8_t*>(tokens.data()), 2 * std::ssize(tokens));
+  const std::vector<std::uint8_t> narrow(tokens.begin(), tokens.end());
+  state_->splits[i].append(narrow.data(), std::ssize(narrow));
 }
 
 void DatasetWriter::append_labels(SplitId split, std::span<const std::uint16_t> labels) {
@@ -321,7 +337,7 @@ void DatasetWriter::add_source(const SourceFile& source) {
 }
 
 std::int64_t DatasetWriter::bytes(SplitId split) const {
-  return state_->splits[static_cast<std::size_t>(split)].bytes();
+  return state_->splits[static_cast<std::size_t>(split)].bytes() / state_->info.token_bytes();
 }
 
 std::int64_t DatasetWriter::files(SplitId split) const {
@@ -348,7 +364,12 @@ void DatasetWriter::commit(const std::string& split_rule) {
       write_numbers(*s.output, name + "_zeros", s.splits[i].zero_chunks());
     }
     s.sources.finish();
-    if (s.label_names.bytes() > 0) s.label_names.finish();
+    for (Column* whole : {&s.label_names, &s.tokenizer})
+      if (whole->bytes() > 0) whole->finish();
+    for (std::size_t i = 0; i < 3; ++i)
+      if (s.text_bytes[i] > 0)
+        s.output->check(hdf5::write_attribute(s.output->handle(), (std::string(split_names[i]) + "_text_bytes").c_str(),
+                                              s.text_bytes[i]));
     write_about(*s.output, s.info, split_rule);
     s.output->close();
   }

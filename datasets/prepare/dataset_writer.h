@@ -23,6 +23,8 @@ class DatasetWriter {
 
   // Images: whole ones. Text and sound: any number of bytes.
   void append(SplitId split, const std::uint8_t* bytes, std::int64_t count);
+  // Tokens, below info.vocabulary, and how many bytes of text they are; 0: not known.
+  void append_tokens(SplitId split, std::span<const std::uint16_t> tokens, std::int64_t text_bytes);
   // One sequence's; as many for every one. They have 16 bits if info.wide_labels says so, and 8 otherwise.
   void append_labels(SplitId split, std::span<const std::uint16_t> labels);
   // Sound: what was appended since the last boundary is one file. Text: one document, unless it is nothing: then false.
@@ -35,7 +37,7 @@ class DatasetWriter {
   void append_group_labels(SplitId split, std::span<const std::uint16_t> labels);
   void add_source(const SourceFile& source);
 
-  std::int64_t bytes(SplitId split) const;  // so far
+  std::int64_t bytes(SplitId split) const;  // or tokens, so far
   std::int64_t files(SplitId split) const;
   std::int64_t groups(SplitId split) const;
 

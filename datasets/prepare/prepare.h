@@ -84,6 +84,15 @@ struct PrepareBytesConfig {
 };
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output);
 
+// Tokens. Inputs: .bin files of 16-bit ids (tokens/id_files.h), of `vocabulary`; or text, as prepare_bytes takes it, by
+// a SentencePiece model, which is given or trained on train. Labels and groups are not read.
+struct PrepareTokensConfig : PrepareBytesConfig {
+  std::int64_t vocabulary = 0;        // ids are below it; 0: the model's
+  std::string model = {};             // SentencePiece's file
+  std::int64_t train_vocabulary = 0;  // pieces of a model to train; 0: none
+};
+void prepare_tokens(const PrepareTokensConfig& config, const PrepareOutput& output);
+
 // Examples of a task, made from nothing but a seed (examples/task.h).
 struct Task;
 struct PrepareExamplesConfig {

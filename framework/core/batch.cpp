@@ -15,11 +15,14 @@ void for_each_field(const Batch& from, Batch& to, F&& f) {
     if ((from.*field).given()) to.*field = f(from.*field);
 }
 
-void write_ids(const Tensor& to, std::int64_t begin, const std::uint8_t* bytes, std::int64_t count) {
-  if (to.dtype() == Dtype::u16)
-    std::copy_n(bytes, count, to.as<std::uint16_t>() + begin);
-  else
-    std::copy_n(bytes, count, to.as<std::uint8_t>() + begin);
+void write_ids(const Tensor& to, std::int64_t begin, kernels::Ids ids, std::int64_t count) {
+  if (to.dtype() == Dtype::u16) {
+    auto* const out = to.as<std::uint16_t>() + begin;
+    for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<std::uint16_t>(ids[i]);
+    return;
+  }
+  LONGSTRIDE_CHECK(!ids.wide, "ids of 16 bits for tokens of {}", to.shape().text());
+  std::copy_n(static_cast<const std::uint8_t*>(ids.data), count, to.as<std::uint8_t>() + begin);
 }
 
 }  // namespace
@@ -73,14 +76,15 @@ Batch BatchLayout::place(std::byte* block, std::size_t& end) const {
   return batch;
 }
 
-void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, std::uint8_t before, bool starts) {
+void write_row(const Batch& batch, std::int64_t row, kernels::Ids tokens, int before, bool starts) {
   const std::int64_t seq = batch.tokens.size(1), begin = row * seq;
   if (batch.targets.given()) {
-    write_ids(batch.targets, begin, bytes, seq);
-    write_ids(batch.tokens, begin, &before, 1);
-    write_ids(batch.tokens, begin + 1, bytes, seq - 1);
+    const auto one = static_cast<std::uint16_t>(before);  // little-endian, so its first byte is the id of a byte
+    write_ids(batch.targets, begin, tokens, seq);
+    write_ids(batch.tokens, begin, {&one, tokens.wide}, 1);
+    write_ids(batch.tokens, begin + 1, tokens, seq - 1);
   } else {
-    write_ids(batch.tokens, begin, bytes, seq);
+    write_ids(batch.tokens, begin, tokens, seq);
   }
   if (batch.weights.given()) std::fill_n(batch.weights.as<float>() + begin, seq, 1.0f);
   if (batch.starts.given()) batch.starts.as<std::uint8_t>()[row] = starts ? 1 : 0;

@@ -7,11 +7,12 @@
 #include <span>
 
 #include "framework/core/tensor.h"
+#include "kernels/base/ids.h"
 
 namespace longstride {
 
-// Ids of tokens. Bytes are themselves; a model whose vocabulary exceeds 256 has the first of these besides, and its ids
-// take 16 bits each.
+// Ids of tokens, of 16 bits each where a vocabulary exceeds 256. Bytes are themselves, and encoders of bytes have the
+// first of these besides. Other tokens, as of a SentencePiece model, are numbered from 0.
 namespace ids {
 inline constexpr std::int64_t bytes = 256;
 inline constexpr std::int64_t mask = 256, pad = 257, classify = 258, separate = 259;
@@ -98,9 +99,13 @@ struct RowEnds {
   }
 };
 
-// Host rows of any fields that predict every byte from those before it. Row `row` predicts `bytes` (seq); `before` is
-// the byte that precedes them, which is not read if the row starts a stream. Weights become 1.
-void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, std::uint8_t before, bool starts);
+// Host rows of any fields that predict every token from those before it. Row `row` predicts `tokens` (seq); `before` is
+// the token that precedes them, which is not read if the row starts a stream. Weights become 1.
+void write_row(const Batch& batch, std::int64_t row, kernels::Ids tokens, int before, bool starts);
+inline void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, std::uint8_t before,
+                      bool starts) {
+  write_row(batch, row, kernels::Ids{bytes}, before, starts);
+}
 // The groups of row `row`, if the batch has them: the documents of its first `count` positions. Positions from `count`
 // on are padding, a group of their own. A row that begins with a document starts.
 void write_groups(const Batch& batch, std::int64_t row, const RowEnds& documents, std::int64_t count);

@@ -13,7 +13,7 @@ namespace longstride {
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  virtual std::int64_t context() const = 0;     // bytes in a row
+  virtual std::int64_t context() const = 0;     // bytes or other tokens in a row
   virtual std::int64_t epoch_rows() const = 0;  // rows that make one pass over the split
   // After how many steps rows start again from the beginning of the streams that they read in order; 0: rows do not
   // continue those of the step before.
@@ -30,7 +30,11 @@ class SequenceSet {
   virtual ~SequenceSet() = default;
   virtual std::int64_t sequences() const = 0;
   virtual std::int64_t length(std::int64_t sequence) const = 0;
-  // out[0 .. length) = sequence[offset .. offset + length). Thread-safe.
+  // Bytes of a token: 1, or 2 where the vocabulary has more than 256. Lengths and offsets count tokens.
+  virtual std::int64_t token_bytes() const { return 1; }
+  // Bytes of text per token; 0: not known.
+  virtual double bytes_per_token() const { return 1; }
+  // out[0 .. length) = sequence[offset .. offset + length), token_bytes() each. Thread-safe.
   virtual void read(std::int64_t sequence, std::int64_t offset, std::int64_t length, std::uint8_t* out) const = 0;
   // Where documents end in a sequence (write_groups); none: it is one document.
   virtual std::span<const std::int64_t> documents(std::int64_t /*sequence*/) const { return {}; }
@@ -49,7 +53,8 @@ class SequenceSet {
             .groups = {of_groups.boundaries, of_groups.offset + offset},
             .offset = offset,
             .labels = labels(sequence),
-            .group_labels = group_labels()};
+            .group_labels = group_labels(),
+            .wide = token_bytes() > 1};
   }
 };
 

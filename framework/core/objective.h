@@ -15,10 +15,10 @@
 
 namespace longstride {
 
-// The bytes of the data that a row is made from.
+// The bytes, or other tokens, of the data that a row is made from.
 struct RowBytes {
-  const std::uint8_t* bytes = nullptr;  // as many as the batch has positions
-  std::uint8_t before = 0;              // byte that precedes them; not read if the row starts a stream
+  const std::uint8_t* bytes = nullptr;  // as many as the batch has positions; `wide`: two for each
+  std::uint16_t before = 0;             // byte or token that precedes them; not read if the row starts a stream
   bool starts = true;
   std::optional<std::int64_t> length = {};  // bytes of the data, behind which the row is padding; absent: all
   // Positions to hide and to ask for, in place of those that an objective that hides draws.
@@ -28,7 +28,9 @@ struct RowBytes {
   std::span<const std::uint32_t> labels = {};  // the sequence's; empty: there are none
   // Labels of groups, one for every two successive boundaries; empty: there are none.
   std::span<const std::uint16_t> group_labels = {};
+  bool wide = false;  // tokens of 16 bits, which only some objectives read (Objective::reads_tokens)
 
+  kernels::Ids ids() const { return {bytes, wide}; }
   // Calls f(begin, end) for every group in the first `count` bytes, none of which crosses the end of a document.
   template <class F>
   void each_group(std::int64_t count, const F& f) const {
@@ -65,6 +67,8 @@ struct Scored {
   std::vector<double> sums;          // by Objective::add; of a step only the first, the sum of the losses
   double weight = 0;                 // sum of the losses' weights; without weights, their number
   std::optional<double> error = {};  // standard error of loss()
+  // Bytes of text per token of the data; 0: not known. 1 where tokens are bytes.
+  double bytes_per_token = 1;
 
   double loss() const { return sums.front() / weight; }
 };
@@ -108,6 +112,8 @@ class Objective {
     return {};
   }
   virtual bool reads_groups() const { return false; }
+  // True if it asks about tokens of any vocabulary, and not only about bytes.
+  virtual bool reads_tokens() const { return false; }
   // Positions of the longest rows that it can ask about; 0: any number.
   virtual std::int64_t most_context() const { return 0; }
   // Labels of groups are below this number; 0: it reads none.
@@ -139,10 +145,22 @@ class Objective {
 
   Figure shown_of(const Scored& scored) const;
   // The figures of a mean loss, as training knows it.
-  std::vector<Figure> figures_of_loss(double loss) const { return figures({{loss}, 1}); }
-  Figure shown_of_loss(double loss) const { return shown_of({{loss}, 1}); }
+  std::vector<Figure> figures_of_loss(double loss) const { return figures({{loss}, 1, {}, bytes_per_token_}); }
+  Figure shown_of_loss(double loss) const { return shown_of({{loss}, 1, {}, bytes_per_token_}); }
   // The shown figure of evaluations, for its name, key and direction.
-  Figure shown_form() const { return shown_of({std::vector<double>(sums(), 0.0), 1}); }
+  Figure shown_form() const { return shown_of({std::vector<double>(sums(), 0.0), 1, {}, bytes_per_token_}); }
+  // The ids that tokens of the data have, and bytes of text per token of the training data (Scored).
+  void set_tokens(std::int64_t vocabulary, double bytes_per_token) {
+    vocabulary_ = vocabulary;
+    bytes_per_token_ = bytes_per_token;
+  }
+
+ protected:
+  std::int64_t vocabulary() const { return vocabulary_; }
+
+ private:
+  std::int64_t vocabulary_ = 256;
+  double bytes_per_token_ = 1;
 };
 
 }  // namespace longstride

@@ -87,8 +87,8 @@ class Decodes {
   // Positions from this one on, at least 1, that decode() takes at once, so that prompts are read in fewer calls; 1
   // where ctx.position is given.
   virtual std::int64_t positions_together(std::int64_t /*position*/) const { return 1; }
-  // The logits (batch n, vocabulary) of the n positions from `position` on, given `previous` (batch, n) u8, the tokens
-  // before them (not read at position 0). Positions come in order, from 0.
+  // The logits (batch n, vocabulary) of the n positions from `position` on, given `previous` (batch, n) u8 or u16, the
+  // tokens before them (not read at position 0). Positions come in order, from 0.
   virtual void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
                       const Tensor& logits) const = 0;
 };

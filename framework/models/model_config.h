@@ -48,7 +48,8 @@ struct DocumentForm {
 };
 
 struct ModelConfig {
-  std::int64_t context = 0;  // longest sequence; this and the geometry come from the data
+  std::int64_t context = 0;       // longest sequence; this and the geometry come from the data
+  std::int64_t vocabulary = 256;  // ids of tokens; from the data, but for kinds that have ids of their own
   Geometry geometry;
   DocumentForm documents;                      // likewise
   std::shared_ptr<const Objective> objective;  // the recipe's, one that it answers; null: the next byte
@@ -57,6 +58,8 @@ struct ModelConfig {
   virtual const char* kind() const = 0;  // `model.kind` in recipes
   // Tells which kinds of objective the model can answer.
   virtual bool answers(std::string_view asked) const { return asked == "next_byte"; }
+  // True if `vocabulary` may be any, and not only that of bytes.
+  virtual bool reads_tokens() const { return false; }
   virtual std::unique_ptr<Model> make_model() const = 0;
 
   // Every key of `model:` but `kind`.

@@ -23,7 +23,6 @@ namespace longstride {
 enum class Positions : std::uint8_t { attention, data, learned, none };
 
 struct StackConfig : ModelConfig, BlockForm {
-  std::int64_t vocabulary = 256;
   double embedding_dropout = 0;  // dropout rate of the first residual stream
   double output_dropout = 0;     // dropout rate of what the head reads
   Positions positions = Positions::attention;

@@ -43,6 +43,14 @@ class WaitedForSequences : public SequenceSet {
     const FileWork work(path_);
     sequences_.read(sequence, offset, length, out);
   }
+  std::int64_t token_bytes() const override { return sequences_.token_bytes(); }
+  double bytes_per_token() const override { return sequences_.bytes_per_token(); }
+  std::span<const std::int64_t> documents(std::int64_t sequence) const override {
+    return sequences_.documents(sequence);
+  }
+  RowEnds groups(std::int64_t sequence) const override { return sequences_.groups(sequence); }
+  std::span<const std::uint32_t> labels(std::int64_t sequence) const override { return sequences_.labels(sequence); }
+  std::span<const std::uint16_t> group_labels() const override { return sequences_.group_labels(); }
 
  private:
   const SequenceSet& sequences_;
@@ -325,7 +333,8 @@ bool Trainer::evaluate_now() {
     keep_metrics([&] { metrics_->write(metrics); });
     progress_->finish();
     const Figure shown = setup_.objective->shown_of(result.scored);
-    spdlog::info("step {}: valid {:.4f} {} over {} bytes", step_.step(), shown.value, shown.shown_unit(), result.bytes);
+    spdlog::info("step {}: valid {:.4f} {} over {} {}", step_.step(), shown.value, shown.shown_unit(), result.bytes,
+                 sequences.bytes_per_token() == 1 ? "bytes" : "tokens");
   }
   return true;
 }

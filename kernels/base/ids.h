@@ -14,6 +14,14 @@ struct Ids {
   }
 };
 
+// ids[i] = id, below 256 unless `wide`.
+LONGSTRIDE_HOST_DEVICE inline void write_id(void* ids, bool wide, std::int64_t i, int id) {
+  if (wide)
+    static_cast<std::uint16_t*>(ids)[i] = static_cast<std::uint16_t>(id);
+  else
+    static_cast<std::uint8_t*>(ids)[i] = static_cast<std::uint8_t>(id);
+}
+
 inline Ids ids_of(const Tensor& t) { return {t.data(), t.dtype() == Dtype::u16}; }
 
 // The type of a vocabulary's ids.

@@ -1,5 +1,7 @@
 #include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/ids.h"
 #include "kernels/draw/draw.cuh"
+#include "kernels/draw/draw_wide.cuh"
 
 namespace longstride::kernels::cuda {
 namespace {
@@ -38,16 +40,31 @@ __global__ void __launch_bounds__(32 * warps) draw_rows(const LogitRows p) {
   if (p.log_probabilities != nullptr) p.log_probabilities[s * p.length + position] = drawn.log_probability;
 }
 
+// A block per row.
+__global__ void __launch_bounds__(WideDraw::threads)
+    draw_wide_rows(const LogitRows p, std::uint16_t* ids, std::uint16_t* previous) {
+  const std::int64_t s = blockIdx.x;
+  const std::int64_t position = p.position_at != nullptr ? *p.position_at : p.position;
+  std::uint16_t* id = ids + s * p.length + position;
+  const int given = position < p.prompted ? *id : -1;
+  const Draw drawn = draw_by_block({p.logits + s * p.vocabulary, p.vocabulary}, p.sampling,
+                                   uniform_for(p.sampling, p.first_sequence + s, position), given);
+  if (threadIdx.x != 0) return;
+  *id = static_cast<std::uint16_t>(drawn.byte);
+  previous[s] = static_cast<std::uint16_t>(drawn.byte);
+  if (p.log_probabilities != nullptr) p.log_probabilities[s * p.length + position] = drawn.log_probability;
+}
+
 __global__ void advance(std::int64_t* position) { ++*position; }
 
 }  // namespace
 
 void draw(const DrawArgs& args, const Launch& launch) {
-  if (args.logits.size(1) > Draw::most) throw std::logic_error("a vocabulary beyond 256 bytes");
+  const bool wide = args.bytes.dtype() == Dtype::u16;
   const LogitRows p{args.logits.as<const float>(),
-                    args.bytes.as<std::uint8_t>(),
+                    wide ? nullptr : args.bytes.as<std::uint8_t>(),
                     args.log_probabilities.as<float>(),
-                    args.previous.as<std::uint8_t>(),
+                    wide ? nullptr : args.previous.as<std::uint8_t>(),
                     args.logits.size(0),
                     args.bytes.size(1),
                     args.prompted,
@@ -56,7 +73,11 @@ void draw(const DrawArgs& args, const Launch& launch) {
                     args.position_at,
                     static_cast<int>(args.logits.size(1)),
                     args.sampling};
-  run("draw", draw_rows, {blocks_for(p.batch, warps), 32 * warps}, launch, p);
+  if (wide)
+    run("draw_wide", draw_wide_rows, {static_cast<unsigned>(p.batch), WideDraw::threads}, launch, p,
+        args.bytes.as<std::uint16_t>(), args.previous.as<std::uint16_t>());
+  else
+    run("draw", draw_rows, {blocks_for(p.batch, warps), 32 * warps}, launch, p);
   if (args.position_at != nullptr) run("advance", advance, {1, 1}, launch, args.position_at);
 }
 

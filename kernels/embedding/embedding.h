@@ -17,7 +17,7 @@ struct PositionTable {
 
 struct EmbeddingArgs {
   static constexpr int max_tables = 4;
-  static constexpr std::int64_t most_ids = 512;  // the largest vocabulary whose gradient a GPU computes
+  static constexpr std::int64_t most_ids = 512;  // rows of a table whose gradients a GPU computes at a time
   Tensor tokens;                                 // (batch, seq) u8 or u16
   Tensor start = {};   // (width), absent with `own`; all floating tensors contiguous and of one type; on a GPU f32, but
                        // y of any type
@@ -41,7 +41,7 @@ LONGSTRIDE_OP(embedding, EmbeddingArgs)
 
 // Adds to the gradients in start, token_table and positions; `y` is read as the gradient of y. Each element
 // of a gradient is summed over positions in order, whatever the number of threads; on a GPU in parts of a fixed order.
-// A GPU refuses 2^30 or more slots, and a vocabulary of more than `most_ids` (std::logic_error).
+// A GPU refuses 2^30 or more slots (std::logic_error).
 struct EmbeddingBackwardArgs : EmbeddingArgs {
   Tensor scratch = {};
 
@@ -53,7 +53,8 @@ namespace cuda {
 
 // How the backward pass is split, depending only on the sizes. The slots are sorted by token, one chunk of slots at a
 // time. The slots of one token are summed in pieces, and those of one row of a position table in chunks, each into its
-// own row of the workspace. Where positions restart, slots are sorted by `most_ids` rows of a position table at a time.
+// own row of the workspace. Slots are sorted by `most_ids` rows of a table at a time: of the tokens', and where
+// positions restart of theirs.
 struct EmbeddingSplit {
   static constexpr std::int64_t order_chunks(std::int64_t slots) {
     return std::clamp<std::int64_t>(slots / 1024, 1, 128);
@@ -74,7 +75,7 @@ struct EmbeddingSplit {
 // The token table and the position tables use the workspace in turn.
 inline std::int64_t embedding_partials(const EmbeddingArgs& args) {
   const std::int64_t slots = args.tokens.count(), width = args.width();
-  std::int64_t most = EmbeddingSplit::sorted(slots, args.token_table.size(0), width);
+  std::int64_t most = EmbeddingSplit::sorted(slots, std::min(args.token_table.size(0), EmbeddingArgs::most_ids), width);
   for (int i = 0; i < args.tables; ++i) {
     const std::int64_t size = args.positions[i].table.size(0);
     most = std::max(most, args.restart && args.begin.given()

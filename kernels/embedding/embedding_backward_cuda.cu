@@ -31,12 +31,14 @@ SlotOrder order_of(std::int64_t slots, std::int64_t rows, std::int64_t width, fl
   return o;
 }
 
-// The token whose row slot i read; -1: it read the start vector.
+// The token whose row slot i read, counted from `first`; -1: it read the start vector, or none of `rows` of them.
 struct TokenOf {
   EmbeddingTables t;
+  int first, rows;
   __device__ __forceinline__ int operator()(int i) const {
     if (t.reads_start(i, t.first + i % static_cast<int>(t.seq))) return -1;
-    return t.tokens[t.first == 0 && t.starts == nullptr && !t.own ? i - 1 : i];
+    const int row = t.tokens[t.first == 0 && t.starts == nullptr && !t.own ? i - 1 : i] - first;
+    return row >= 0 && row < rows ? row : -1;
   }
 };
 
@@ -349,7 +351,11 @@ void row_gradients(const RowOf& row_of, std::int64_t rows, float scale, float* t
 template <int n, class Y>
 void token_and_start_gradients(const EmbeddingTables& t, const Y* dy, std::int64_t vocabulary, float* partials,
                                const Launch& launch) {
-  row_gradients<n>(TokenOf{t}, vocabulary, t.scale, t.token, dy, partials, launch);
+  for (std::int64_t first = 0; first < vocabulary; first += EmbeddingArgs::most_ids) {
+    const std::int64_t rows = std::min(vocabulary - first, EmbeddingArgs::most_ids);
+    row_gradients<n>(TokenOf{t, static_cast<int>(first), static_cast<int>(rows)}, rows, t.scale,
+                     t.token + first * t.width, dy, partials, launch);
+  }
   if (t.own) return;
   if (t.begin != nullptr)
     return run("embedding_start_gradient", start_gradient_of_documents<n, Y>, {blocks_for(t.width, lanes * n), threads},
@@ -382,8 +388,6 @@ void embedding_backward(const EmbeddingBackwardArgs& args, const Launch& launch)
   const EmbeddingTables t = tables_of(args);
   if (t.slots == 0) return;
   if (t.slots >= (1 << 30)) throw std::logic_error("2^30 slots or more in one embedding_backward");
-  if (args.token_table.size(0) > EmbeddingArgs::most_ids)
-    throw std::logic_error("more than 512 ids in one embedding_backward");
   float* partials = args.scratch.as<float>();
   with_gpu_type(args.y.dtype(), [&](auto zero) {
     using Y = decltype(zero);

@@ -100,6 +100,40 @@ __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_any(const Lo
     p.gradient[row * p.vocabulary + j] = from_float<T>(expf(logits[j] - most) * factor - (j == target ? scale : 0.0f));
 }
 
+// The sum of x over a block, or the largest, for all its threads.
+template <bool sums>
+__device__ __forceinline__ float of_block(float x) {
+  __shared__ float of_warp[warps];
+  x = sums ? warp_sum(x) : warp_max(x);
+  __syncthreads();
+  if (threadIdx.x == 0) of_warp[threadIdx.y] = x;
+  __syncthreads();
+  float all = of_warp[0];
+  for (int w = 1; w < warps; ++w) all = sums ? all + of_warp[w] : fmaxf(all, of_warp[w]);
+  return all;
+}
+
+// A block per row, for rows that take a warp long.
+template <class T>
+__global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_long(const LossRows<T> p) {
+  const std::int64_t row = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.y * 32 + threadIdx.x), target = p.targets[row];
+  const float* logits = p.logits + row * p.vocabulary;
+  float most = -FLT_MAX, sum = 0;
+  for (int j = thread; j < p.vocabulary; j += 32 * warps) most = fmaxf(most, logits[j]);
+  most = of_block<false>(most);
+  for (int j = thread; j < p.vocabulary; j += 32 * warps) sum += expf(logits[j] - most);
+  sum = of_block<true>(sum);
+  const float weight = weight_of(p, row);
+  if (thread == 0) p.losses[row] = weight * (logf(sum) + (most - logits[target]));
+  if (thread == 0 && p.right != nullptr) p.right[row] = logits[target] == most ? 1 : 0;
+  __syncthreads();
+  if (p.gradient == nullptr) return;
+  const float scale = scale_of(p, weight), factor = scale / sum;
+  for (int j = thread; j < p.vocabulary; j += 32 * warps)
+    p.gradient[row * p.vocabulary + j] = from_float<T>(expf(logits[j] - most) * factor - (j == target ? scale : 0.0f));
+}
+
 }  // namespace
 
 void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args, const Launch& launch) {
@@ -117,6 +151,10 @@ void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args, const Launch& la
                         static_cast<int>(vocabulary),
                         args.scale,
                         args.loss_scale};
+    constexpr std::int64_t longest_of_warp = 1024;
+    if (vocabulary > longest_of_warp)
+      return run("softmax_cross_entropy", softmax_cross_entropy_long<T>, {static_cast<unsigned>(rows), dim3(32, warps)},
+                 launch, p);
     const bool packed = vocabulary % 4 == 0 && aligned(p.logits, 16) && aligned(p.gradient, 4 * sizeof(T));
     const auto kernel = !packed || vocabulary > 256 ? softmax_cross_entropy_any<T>
                         : vocabulary <= 128         ? softmax_cross_entropy_rows<1, T>

@@ -27,12 +27,14 @@ void run_encode(const EncodeOptions& o, Session& session) {
   const Device device = chosen_device(o.device, *session.comm);
   const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
   const std::vector<std::uint8_t> bytes = bytes_of_input(run, o.input);
-  const auto count = static_cast<std::int64_t>(bytes.size());
+  const RunTokens tokens = run.tokens();
+  const std::int64_t each = tokens.token_bytes(), count = std::ssize(bytes) / each;
   const std::vector<std::int64_t> groups = groups_of_input(run, o.groups, bytes);
   std::vector<float> rows;
   std::int64_t width = 0;
   read_windows(run, count, false, device, [&](RowReader& reader, const FileWindow& window) {
-    RowBytes of{.bytes = bytes.data() + window.first};
+    RowBytes of{.bytes = bytes.data() + window.first * each};
+    of.wide = each > 1;
     of.offset = window.first, of.groups = {groups, window.first};
     reader.write(of, window.count, {0, window.number});
     const std::span<const float> hidden = reader.hidden();
@@ -40,8 +42,11 @@ void run_encode(const EncodeOptions& o, Session& session) {
     rows.insert(rows.end(), hidden.end() - static_cast<std::ptrdiff_t>(window.count * width), hidden.end());
   });
   write_npy(o.output, rows, width);
-  if (o.json) return print_json({{"output", o.output}, {"run", o.run}, {"bytes", count}, {"width", width}});
-  print_written(o.output, fmt::format("hidden rows of {} bytes, {} numbers each", thousands(count), width));
+  if (o.json)
+    return print_json(
+        {{"output", o.output}, {"run", o.run}, {fmt::format("{}s", tokens.unit()), count}, {"width", width}});
+  print_written(o.output,
+                fmt::format("hidden rows of {} {}s, {} numbers each", thousands(count), tokens.unit(), width));
 }
 
 }  // namespace
@@ -51,7 +56,7 @@ void add_encode(CLI::App& app, Session& session) {
   CLI::App* encode = app.add_subcommand("encode", "Hidden rows of a file, for other programs");
   encode->add_option("run", o->run, "run directory")->required();
   encode->add_option("--input", o->input, "file of bytes, read in windows of the context")->required();
-  encode->add_option("--output", o->output, "NumPy file: float32, a row per byte")->required();
+  encode->add_option("--output", o->output, "NumPy file: float32, a row per byte or token")->required();
   encode->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   encode->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->capture_default_str()

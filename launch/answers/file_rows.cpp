@@ -15,7 +15,7 @@
 namespace longstride {
 
 std::vector<std::uint8_t> bytes_of_input(const LoadedRun& run, const std::string& path) {
-  if (run.recipe.data.kind != DataKind::bytes)
+  if (!is_text(run.recipe.data.kind))
     throw user_error("--input is a file of text or other bytes, but this run was trained on {}; choose another run",
                      name_of(run.recipe.data.kind));
   std::error_code none;
@@ -23,7 +23,7 @@ std::vector<std::uint8_t> bytes_of_input(const LoadedRun& run, const std::string
     throw user_error("--input {}: there is no such file; correct the path", printable(path));
   const std::string text = read_file(path);
   if (text.empty()) throw user_error("--input {}: is empty; choose another file", printable(path));
-  return {text.begin(), text.end()};
+  return run.tokens().ids({text.begin(), text.end()});
 }
 
 void add_groups_option(CLI::App& command, GroupsOption& option) {

@@ -11,7 +11,8 @@
 
 namespace longstride {
 
-// UserError if it cannot be read or is empty, or if the run was trained on something else than text.
+// A file's bytes, or the ids of its tokens (RunTokens). UserError if it cannot be read or is empty, or if the run was
+// trained on something else than text.
 std::vector<std::uint8_t> bytes_of_input(const LoadedRun& run, const std::string& path);
 
 // The option --groups of a command that reads a file, and where these groups end: sentences unless it says otherwise.

@@ -123,7 +123,7 @@ void run_bench(const BenchOptions& o, Session& session) {
           : Ceilings{};
   const std::size_t free_before = device == Device::cuda ? device_info().free_bytes : 0;
   Bench b{recipe, *model, *session.comm, {*model, recipe.train, *session.comm, device}, {}, {}};
-  b.rows = random_rows(b.step.state().layout(), *recipe.objective);
+  b.rows = random_rows(b.step.state().layout(), *recipe.objective, recipe.data.vocabulary);
   b.step.start();
   b.times = time_steps(b.step, b.rows, model->warm_up_steps(), *session.comm, {o.steps, 3, o.seconds});
   const DeviceInfo gpu = device == Device::cuda ? device_info() : DeviceInfo{"CPU", 0, 0, 0, 0};

@@ -281,6 +281,9 @@ void run_attention(AttentionOptions& o, Session& session) {
   check_room_for_products();
   keep_to(host_share(1));
   const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
+  if (run.recipe.data.kind == DataKind::tokens)
+    throw user_error("{}: was trained on tokens, but this command draws bytes, pictures and sound; choose another run",
+                     o.run);
   const auto& shown = required<MixesPositions>(*run.model, "show what it attends to");
   const std::string own = (fs::path(o.run) / "attention").string();
   if (o.output.empty()) o.output = own;

@@ -88,7 +88,7 @@ Canvas strip(const Dataset& dataset, const std::string& split) {
 void check_can_be_drawn(const Dataset& dataset) {
   const DatasetInfo& info = dataset.info();
   const bool sound = info.kind == DataKind::audio;
-  if (info.kind == DataKind::bytes)
+  if (is_text(info.kind))
     throw user_error("{}: holds text, but --picture shows pictures and sound; leave it out", dataset.path());
   if (sound && info.encoding != "mu-law 255")
     throw user_error("{}: its encoding is '{}', but --picture shows only mu-law 255; leave it out", dataset.path(),

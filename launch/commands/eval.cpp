@@ -47,6 +47,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
   const Documents documents = in_effect.documents;
   const std::string& data = o.request.data.empty() ? run.recipe.data.path : o.request.data;
   const Figure shown = run.recipe.objective->shown_of(result.scored);
+  const bool tokens = run.recipe.data.kind == DataKind::tokens;
   if (o.json) {
     nlohmann::ordered_json out = {{"run", o.run},
                                   {"step", run.step},
@@ -55,7 +56,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
                                   {"context", context},
                                   {"min_context", min_context},
                                   {"weights", run.weights_name()},
-                                  {"bytes", result.bytes}};
+                                  {tokens ? "tokens" : "bytes", result.bytes}};
     for (const Figure& figure : result.figures) out[figure.key()] = figure.value;
     out["standard_error"] = nullptr;
     if (shown.error) out["standard_error"] = *shown.error;
@@ -70,8 +71,8 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
     if (figure.name != shown.name)
       others += fmt::format("{}{:.5f} {}", others.empty() ? " (" : ", ", figure.value, figure.shown_unit());
   if (!others.empty()) others += ")";
-  fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}{}{}: {:.4f}{} {}{}\n", printable(data), o.request.split,
-             result.bytes, run.step, run.weights_text(), context,
+  fmt::print("{}, {} split, {} {}, step {}{}, context {}{}{}{}: {:.4f}{} {}{}\n", printable(data), o.request.split,
+             result.bytes, tokens ? "tokens" : "bytes", run.step, run.weights_text(), context,
              min_context > 0 ? fmt::format(" (at least {})", min_context) : "",
              memory.given() ? ", memory " + text_of(memory) : "",
              documents != Documents::joined ? fmt::format(", documents {}", name_of(documents)) : "", shown.value,

@@ -19,6 +19,7 @@
 #include "launch/console/describe.h"
 #include "launch/console/json_output.h"
 #include "launch/console/output.h"
+#include "launch/sample/run_tokens.h"
 
 namespace longstride {
 namespace {
@@ -32,12 +33,12 @@ struct InfoOptions {
 
 // The findings of one pass over a split.
 struct Scan {
-  std::array<std::int64_t, 256> count{};
+  std::vector<std::int64_t> count;  // by value or id
   double entropy = 0;
-  std::vector<std::uint8_t> first;  // bytes
+  std::vector<std::uint8_t> first;  // bytes, or two for each token
   std::string sha256;
 
-  std::int64_t bytes() const { return std::accumulate(count.begin(), count.end(), std::int64_t{0}); }
+  std::int64_t all() const { return std::accumulate(count.begin(), count.end(), std::int64_t{0}); }
 };
 
 constexpr std::size_t preview_bytes = 72;
@@ -46,21 +47,30 @@ Scan scan_split(const Dataset& dataset, const std::string& name) {
   Scan out;
   Histogram histogram;
   Sha256 sha;
+  const bool wide = dataset.info().token_bytes() > 1;
+  std::vector<std::int64_t> ids(wide ? 65536 : 0);
   dataset.scan(name, [&](const std::uint8_t* bytes, std::int64_t n) {
-    histogram.add(bytes, n);
+    for (std::int64_t i = 0; wide && i < n / 2; ++i) ++ids[static_cast<std::size_t>(kernels::Ids{bytes, true}[i])];
+    if (!wide) histogram.add(bytes, n);
     sha.update(bytes, static_cast<std::size_t>(n));
     const auto wanted = std::min<std::size_t>(preview_bytes - out.first.size(), static_cast<std::size_t>(n));
     out.first.insert(out.first.end(), bytes, bytes + wanted);
   });
   out.sha256 = sha.hex();
-  out.count = histogram.counts();
-  out.entropy = histogram.entropy();
+  const auto counts = histogram.counts();
+  out.count = wide ? std::move(ids) : std::vector<std::int64_t>(counts.begin(), counts.end());
+  out.count.resize(static_cast<std::size_t>(dataset.info().vocabulary));
+  out.entropy = entropy_of(out.count);
   return out;
 }
 
-std::string preview(const Scan& scan, bool text) {
+std::string preview(const Scan& scan, const DatasetInfo& info) {
+  const bool text = is_text(info.kind);
   std::string out;
-  for (std::uint8_t byte : scan.first) {
+  DataConfig data;
+  data.kind = info.kind;
+  data.vocabulary = info.vocabulary;
+  for (std::uint8_t byte : RunTokens(data, info.tokenizer, "tokenizer").text(scan.first)) {
     if (!text)
       out += fmt::format("{:02x} ", byte);
     else if (byte == '\n')
@@ -77,7 +87,7 @@ void print_histogram(const Scan& scan) {
   std::array<std::int64_t, 16> bins{};
   for (std::size_t value = 0; value < 256; ++value) bins[value / 16] += scan.count[value];
   const auto most = static_cast<double>(*std::max_element(bins.begin(), bins.end()));
-  const auto total = static_cast<double>(scan.bytes());
+  const auto total = static_cast<double>(scan.all());
   for (std::size_t b = 0; b < bins.size(); ++b) {
     const auto n = static_cast<double>(bins[b]);
     fmt::print("    {:>3} to {:>3} {:6.2f}% {}\n", 16 * b, 16 * b + 15, 100 * n / total,
@@ -95,11 +105,12 @@ std::int64_t different_values(const Scan& scan) {
   return std::count_if(scan.count.begin(), scan.count.end(), [](std::int64_t n) { return n > 0; });
 }
 
-void print_scan(const std::string& name, const Scan& scan, bool text) {
-  fmt::print("  {}: entropy {:.4f} bits per byte (order 0), {} different byte values\n", name, scan.entropy,
-             different_values(scan));
-  if (name == "train") print_histogram(scan);
-  fmt::print("    begins {}\n", preview(scan, text));
+void print_scan(const std::string& name, const Scan& scan, const DatasetInfo& info) {
+  const bool tokens = info.kind == DataKind::tokens;
+  fmt::print("  {}: entropy {:.4f} bits per {} (order 0), {} different {}\n", name, scan.entropy, info.unit(),
+             different_values(scan), tokens ? "ids" : "byte values");
+  if (name == "train" && !tokens) print_histogram(scan);
+  fmt::print("    begins {}\n", preview(scan, info));
 }
 
 void run_info(const InfoOptions& o) {
@@ -122,10 +133,11 @@ void run_info(const InfoOptions& o) {
     check_sum(o, name, scan, stored);
     dataset->labels(name);  // compared with their checksum, as sources and boundaries have been
     if (o.json)
-      out["splits"][name].update(
-          {{"verified", !stored.empty()}, {"entropy_bits_per_byte", scan.entropy}, {"histogram", scan.count}});
-    else if (scan.bytes() > 0)
-      print_scan(name, scan, dataset->info().kind == DataKind::bytes);
+      out["splits"][name].update({{"verified", !stored.empty()},
+                                  {fmt::format("entropy_bits_per_{}", dataset->info().unit()), scan.entropy},
+                                  {"histogram", scan.count}});
+    else if (scan.all() > 0)
+      print_scan(name, scan, dataset->info());
   }
   const std::string names = fmt::format("{}", fmt::join(unverified, ", "));
   if (o.verify && !unverified.empty())

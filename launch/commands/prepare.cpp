@@ -147,20 +147,33 @@ struct DocumentOption {
   const char* name;
 };
 
-void add_documents(CLI::App* kind, DocumentRule& rule) {
+// Returns the option --mark.
+const CLI::Option* add_ends(CLI::App* kind, DocumentRule& rule, const std::string& what,
+                            const std::vector<std::string>& names) {
   const std::map<std::string, DocumentsAre> documents = {{"marks", DocumentsAre::marks},
                                                          {"files", DocumentsAre::files},
                                                          {"lines", DocumentsAre::lines},
                                                          {"fasta", DocumentsAre::fasta}};
+  kind->add_option("--documents", what)
+      ->type_name("TEXT")
+      ->check(CLI::IsMember(names))
+      ->each([&rule, documents](const std::string& name) { rule.documents = documents.at(name); });
+  return kind->add_option("--mark", rule.mark, "the mark of --documents marks; default: GPT-2's end of text");
+}
+
+void check_read(const std::vector<DocumentOption>& options, const DocumentRule& rule) {
+  for (const DocumentOption& o : options)
+    if (o.option->count() > 0 && rule.documents != o.reads)
+      throw user_error("{} is {}, but only --documents {} reads it; add that, or leave {} out", o.option->get_name(),
+                       printable(o.option->as<std::string>()), o.name, o.option->get_name());
+}
+
+void add_documents(CLI::App* kind, DocumentRule& rule) {
   const std::map<std::string, GroupsAre> groups = {
       {"sentences", GroupsAre::sentences}, {"paragraphs", GroupsAre::paragraphs}, {"lead", GroupsAre::lead}};
-  kind->add_option("--documents",
-                   "keep where documents end: at marks, which are removed, with files, lines, or records of FASTA")
-      ->type_name("TEXT")
-      ->check(CLI::IsMember({"marks", "files", "lines", "fasta"}))
-      ->each([&rule, documents](const std::string& name) { rule.documents = documents.at(name); });
-  const CLI::Option* mark =
-      kind->add_option("--mark", rule.mark, "the mark of --documents marks; default: GPT-2's end of text");
+  const CLI::Option* mark = add_ends(
+      kind, rule, "keep where documents end: at marks, which are removed, with files, lines, or records of FASTA",
+      {"marks", "files", "lines", "fasta"});
   const CLI::Option* letters =
       kind->add_option("--letters", rule.letters, "letters of FASTA, lower case as upper case; others are refused")
           ->capture_default_str();
@@ -171,12 +184,10 @@ void add_documents(CLI::App* kind, DocumentRule& rule) {
       ->check(CLI::IsMember({"sentences", "paragraphs", "lead"}))
       ->each([&rule, groups](const std::string& name) { rule.groups = groups.at(name); });
   kind->parse_complete_callback([=, &rule] {
-    for (const DocumentOption& o : {DocumentOption{mark, DocumentsAre::marks, "marks"},
-                                    {letters, DocumentsAre::fasta, "fasta"},
-                                    {others, DocumentsAre::fasta, "fasta"}})
-      if (o.option->count() > 0 && rule.documents != o.reads)
-        throw user_error("{} is {}, but only --documents {} reads it; add that, or leave {} out", o.option->get_name(),
-                         printable(o.option->as<std::string>()), o.name, o.option->get_name());
+    check_read({{mark, DocumentsAre::marks, "marks"},
+                {letters, DocumentsAre::fasta, "fasta"},
+                {others, DocumentsAre::fasta, "fasta"}},
+               rule);
   });
 }
 
@@ -214,6 +225,31 @@ void add_bytes(CLI::App& prepare, Session& session) {
   add_documents(kind, o->config.documents);
   add_labels(kind, o->config);
   kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output, o->json); });
+}
+
+void add_tokens(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<Options<PrepareTokensConfig>>();
+  CLI::App* kind = add_kind(prepare, "tokens", "Ids of tokens, or text by SentencePiece", o->output, o->json);
+  kind->add_option("--input", o->config.inputs,
+                   ".bin files of 16-bit ids (nanoGPT, llm.c), or text as prepare bytes takes it")
+      ->required();
+  kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; then --input is not divided");
+  kind->add_option("--test-input", o->config.test_inputs, "the same for test");
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test: bytes or ids, or fractions (0.9,0.05,0.05, the default)");
+  kind->add_option("--vocabulary", o->config.vocabulary, "ids are below it; needed for .bin without --model")
+      ->check(CLI::Range(2, 65535));
+  CLI::Option* model =
+      kind->add_option("--model", o->config.model, "SentencePiece's .model file, kept with the data and runs");
+  kind->add_option("--train-vocabulary", o->config.train_vocabulary, "train a model of so many pieces, such as 4096")
+      ->check(CLI::Range(300, 65535))
+      ->excludes(model);
+  kind->add_option("--field", o->config.field, "text: this field of lines of JSON (.jsonl)");
+  add_duplicates(kind, o->config.duplicates);
+  const CLI::Option* mark =
+      add_ends(kind, o->config.documents, "text: keep where documents end", {"marks", "files", "lines"});
+  kind->parse_complete_callback([=] { check_read({{mark, DocumentsAre::marks, "marks"}}, o->config.documents); });
+  kind->callback([o, &session] { run_prepare(session, prepare_tokens, o->config, o->output, o->json); });
 }
 
 void add_seed(CLI::App* kind, std::uint64_t& seed,
@@ -341,10 +377,12 @@ void add_prepare(CLI::App& app, Session& session) {
   prepare->callback([prepare] {
     if (prepare->get_subcommands().empty())
       throw user_error(
-          "prepare needs a kind of data: bytes, cifar10, images, audio, listops or pathfinder; see longstride prepare "
+          "prepare needs a kind of data: bytes, tokens, cifar10, images, audio, listops or pathfinder; see longstride "
+          "prepare "
           "--help");
   });
   add_bytes(*prepare, session);
+  add_tokens(*prepare, session);
   add_cifar10(*prepare, session);
   add_images(*prepare, session);
   add_audio(*prepare, session);

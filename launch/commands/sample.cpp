@@ -105,15 +105,16 @@ std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
   for (std::int64_t s = 0; s < split->sequences() && static_cast<std::int64_t>(out.size()) < o.config.count; ++s)
     for (std::int64_t at = 0; at + o.config.length <= split->length(s); at += o.config.length) {
       if (static_cast<std::int64_t>(out.size()) == o.config.count) break;
-      split->read(s, at, o.config.length, out.emplace_back(static_cast<std::size_t>(o.config.length)).data());
+      const auto bytes = static_cast<std::size_t>(o.config.length * split->token_bytes());
+      split->read(s, at, o.config.length, out.emplace_back(bytes).data());
     }
   if (out.empty())
-    throw user_error("{}: the split '{}' has no whole sequence of {} bytes to continue; choose another with --complete",
-                     recipe.data.path, o.complete, o.config.length);
+    throw user_error("{}: the split '{}' has no whole sequence of {} {}s to continue; choose another with --complete",
+                     recipe.data.path, o.complete, o.config.length, dataset->info().unit());
   if (static_cast<std::int64_t>(out.size()) < o.config.count)
-    throw user_error("--count is {}, but the split '{}' of {} has {} of {} bytes to continue; choose at most that",
+    throw user_error("--count is {}, but the split '{}' of {} has {} of {} {}s to continue; choose at most that",
                      o.config.count, o.complete, recipe.data.path, counted(std::ssize(out), "sequence"),
-                     o.config.length);
+                     o.config.length, dataset->info().unit());
   return out;
 }
 
@@ -123,29 +124,33 @@ struct Beginnings {
   std::vector<Bytes> originals;  // wholes that prompts are beginnings of, one for each, with pictures and --complete
 };
 
-// A prompt's bytes, or as many as --given says.
-Beginnings of_prompt(const SampleOptions& o, const LoadedRun& run, Bytes bytes, const std::string& name) {
-  const auto count = static_cast<std::int64_t>(bytes.size()), length = o.config.length;
-  const bool text = run.recipe.data.kind == DataKind::bytes, picture = run.recipe.model->geometry.rows > 0;
+// A prompt's bytes or tokens, or as many as --given says.
+Beginnings of_prompt(const SampleOptions& o, const LoadedRun& run, const Bytes& prompt, const std::string& name) {
+  const RunTokens tokens = run.tokens();
+  Bytes bytes = tokens.ids(prompt);
+  const std::int64_t count = std::ssize(bytes) / tokens.token_bytes(), length = o.config.length;
+  const bool text = is_text(run.recipe.data.kind), picture = run.recipe.model->geometry.rows > 0;
   if (o.given_set && count < o.given)
-    throw user_error("--given is {}, but the prompt, {}, has {} bytes; give fewer", o.given, name, count);
-  if (o.given_set) bytes.resize(static_cast<std::size_t>(o.given));
+    throw user_error("--given is {}, but the prompt, {}, has {} {}s; give fewer", o.given, name, count, tokens.unit());
+  if (o.given_set) bytes.resize(static_cast<std::size_t>(o.given * tokens.token_bytes()));
   if (!o.given_set && count >= length)
-    throw user_error("{}: the prompt must be shorter than the {} bytes of a sample; shorten it{}{}", name, length,
-                     text ? "" : ", take its beginning with --given", picture ? "" : ", or raise --length");
+    throw user_error("{}: the prompt must be shorter than the {} {}s of a sample; shorten it{}{}", name, length,
+                     tokens.unit(), text ? "" : ", take its beginning with --given",
+                     picture ? "" : ", or raise --length");
   return {{std::move(bytes)}, {}};
 }
 
-Beginnings of_wholes(const SampleOptions& o, std::vector<Bytes> wholes) {
+Beginnings of_wholes(const SampleOptions& o, const LoadedRun& run, std::vector<Bytes> wholes) {
   Beginnings out;
-  for (const Bytes& whole : wholes) out.prompts.emplace_back(whole.begin(), whole.begin() + o.given);
+  const std::int64_t given = o.given * (run.recipe.data.vocabulary > 256 ? 2 : 1);
+  for (const Bytes& whole : wholes) out.prompts.emplace_back(whole.begin(), whole.begin() + given);
   out.originals = std::move(wholes);
   return out;
 }
 
 // The beginnings of samples, one entry for every file of --prompt.
 std::vector<Beginnings> read_beginnings(SampleOptions& o, const LoadedRun& run) {
-  if (!o.complete.empty()) return {of_wholes(o, read_originals(o, run))};
+  if (!o.complete.empty()) return {of_wholes(o, run, read_originals(o, run))};
   if (!o.prompt_text.empty())
     return {of_prompt(o, run, Bytes(o.prompt_text.begin(), o.prompt_text.end()), "--prompt-text")};
   if (o.prompts.empty()) return {Beginnings{}};
@@ -153,10 +158,12 @@ std::vector<Beginnings> read_beginnings(SampleOptions& o, const LoadedRun& run) 
   const SampleForm form = {run.recipe.data.kind, run.recipe.model->geometry, rate > 0 ? rate : sampling_rate(o, run)};
   std::vector<Beginnings> all;
   for (const std::string& file : o.prompts) {
-    Prompt prompt = read_prompt(file, form, o.given_set ? o.given : o.config.length);
+    constexpr std::int64_t most_text = std::int64_t{1} << 26;  // as it is not known how many tokens it becomes
+    const std::int64_t wanted = o.given_set ? o.given : o.config.length;
+    Prompt prompt = read_prompt(file, form, form.kind == DataKind::tokens ? most_text : wanted);
     const auto count = static_cast<std::size_t>(o.config.count);
-    all.push_back(prompt.picture ? of_wholes(o, std::vector<Bytes>(count, std::move(prompt.bytes)))
-                                 : of_prompt(o, run, std::move(prompt.bytes), name_of_prompt(file)));
+    all.push_back(prompt.picture ? of_wholes(o, run, std::vector<Bytes>(count, std::move(prompt.bytes)))
+                                 : of_prompt(o, run, prompt.bytes, name_of_prompt(file)));
   }
   return all;
 }
@@ -216,7 +223,8 @@ void print_samples(const std::vector<Bytes>& samples) {
 Samples draw_samples(SampleConfig config, const LoadedRun& run, Device device, Precision precision,
                      StreamedText* streamed) {
   fit_batch(config, run, device, precision);
-  if (streamed != nullptr) config.shown = [streamed](std::string_view text) { streamed->add(text); };
+  if (streamed != nullptr)
+    config.shown = [streamed, tokens = run.tokens()](std::string_view ids) { streamed->add(tokens.text(ids)); };
   EvaluationMemory memory(*run.model, run.masters, precision, device, [&](const Context& ctx) {
     return static_cast<std::size_t>(sample_memory(*run.model, ctx, config).total);
   });
@@ -230,7 +238,8 @@ Samples draw_samples(SampleConfig config, const LoadedRun& run, Device device, P
 }
 
 struct Drawn {
-  std::vector<Bytes> samples, originals;  // originals: none, or one for each
+  std::vector<Bytes> samples, originals;  // texts of tokens; originals: none, or one for each
+  std::int64_t longest = 0;               // bytes or tokens of the first
   bool stopped = false;                   // by a signal
 };
 
@@ -238,6 +247,7 @@ struct Drawn {
 Drawn draw_all(const SampleOptions& o, const LoadedRun& run, std::vector<Beginnings> all, Device device, bool printed) {
   const Precision precision = precision_of(o, run.recipe, device);
   const bool picture = run.recipe.model->geometry.rows > 0;
+  const RunTokens tokens = run.tokens();
   Drawn out;
   StreamedText streamed(stdout, ::isatty(STDOUT_FILENO) == 1);
   const bool streams = printed && all.size() == 1 && o.config.count == 1;
@@ -248,7 +258,8 @@ Drawn draw_all(const SampleOptions& o, const LoadedRun& run, std::vector<Beginni
     Samples drawn = draw_samples(config, run, device, precision, streams ? &streamed : nullptr);
     for (std::size_t s = 0; s < drawn.bytes.size(); ++s) {
       if (picture && std::ssize(drawn.bytes[s]) < o.config.length) continue;
-      out.samples.push_back(std::move(drawn.bytes[s]));
+      if (out.samples.empty()) out.longest = std::ssize(drawn.bytes[s]) / tokens.token_bytes();
+      out.samples.push_back(tokens.text(drawn.bytes[s]));
       if (!beginnings.originals.empty()) out.originals.push_back(std::move(beginnings.originals[s]));
     }
     if ((out.stopped = drawn.abandoned)) break;
@@ -259,7 +270,7 @@ Drawn draw_all(const SampleOptions& o, const LoadedRun& run, std::vector<Beginni
 }
 
 void check_prompt_text(const SampleOptions& o, const LoadedRun& run) {
-  if (o.prompt_text.empty() || run.recipe.data.kind == DataKind::bytes) return;
+  if (o.prompt_text.empty() || is_text(run.recipe.data.kind)) return;
   throw user_error(
       "--prompt-text is for runs on text, but the samples of {} are {}; give their first bytes in a file "
       "with --prompt",
@@ -281,7 +292,6 @@ void keep_samples(const SampleOptions& o, const LoadedRun& run, std::int64_t rat
 }
 
 void print_result(const SampleOptions& o, const LoadedRun& run, const Drawn& drawn, bool printed) {
-  const std::int64_t longest = std::ssize(drawn.samples.front());
   if (o.json) {
     nlohmann::ordered_json out = {{"output", o.output},
                                   {"run", o.run},
@@ -297,10 +307,10 @@ void print_result(const SampleOptions& o, const LoadedRun& run, const Drawn& dra
   }
   std::fflush(stdout);
   if (!progress_is_shown()) return;
-  fmt::print(printed ? stderr : stdout, "{} of {} bytes at temperature {:g} from step {}{}{}: {}\n",
-             counted(std::ssize(drawn.samples), "sample"), drawn.stopped ? longest : o.config.length,
-             o.config.sampling.temperature, run.step, run.weights_text(), drawn.stopped ? ", stopped by a signal" : "",
-             o.output);
+  fmt::print(printed ? stderr : stdout, "{} of {} {}s at temperature {:g} from step {}{}{}: {}\n",
+             counted(std::ssize(drawn.samples), "sample"), drawn.stopped ? drawn.longest : o.config.length,
+             run.tokens().unit(), o.config.sampling.temperature, run.step, run.weights_text(),
+             drawn.stopped ? ", stopped by a signal" : "", o.output);
 }
 
 void run_sample(SampleOptions& o, Session& session) {
@@ -313,7 +323,7 @@ void run_sample(SampleOptions& o, Session& session) {
   check_lengths(o, run);
   std::vector<Beginnings> beginnings = read_beginnings(o, run);
   const std::string own = (fs::path(o.run) / "samples").string();
-  const bool printed = !o.json && o.output.empty() && run.recipe.data.kind == DataKind::bytes;
+  const bool printed = !o.json && o.output.empty() && is_text(run.recipe.data.kind);
   if (o.output.empty()) o.output = own;
   const bool in_run = o.output == own || is_same_place(o.output, own);
   if (in_run) folder_inside(o.run, "samples");
@@ -339,9 +349,10 @@ void add_sample(CLI::App& app, Session& session) {
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   sample
-      ->add_option("--length", o->config.length,
-                   "bytes of each, prompt included; default: the context, past which a window slides; Ctrl-C keeps "
-                   "what is drawn")
+      ->add_option(
+          "--length", o->config.length,
+          "bytes (or tokens) of each, prompt included; default: the context, past which a window slides; Ctrl-C keeps "
+          "what is drawn")
       ->check(CLI::Range(std::int64_t{1}, longest_sample));
   sample->add_option("--temperature", sampling.temperature, "logits are divided by it; 0: the likeliest byte")
       ->capture_default_str()

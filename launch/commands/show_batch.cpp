@@ -14,6 +14,7 @@
 #include "launch/console/json_output.h"
 #include "launch/recipe/recipe.h"
 #include "launch/run/run_data.h"
+#include "launch/sample/run_tokens.h"
 
 namespace longstride {
 namespace {
@@ -61,7 +62,7 @@ void print_answers(const Batch& row) {
 
 // A row's positions in runs of one document and weight, a line for every 64 bytes. Padding is one run. `of_ids`:
 // answers are ids of tokens, which are shown instead of those that are read.
-void print_row(const Batch& row, std::int64_t number, bool of_ids) {
+void print_row(const Batch& row, std::int64_t number, bool of_ids, const RunTokens& tokens) {
   const std::vector<double> ids = numbers(of_ids ? row.predicted() : row.tokens), groups = numbers(row.groups),
                             weights = of_ids ? numbers(row.weights) : std::vector<double>{};
   const bool alone = row.starts.given() && row.starts.as<const std::uint8_t>()[0] == 0;
@@ -76,14 +77,19 @@ void print_row(const Batch& row, std::int64_t number, bool of_ids) {
     };
     std::string text;
     std::size_t end = i;
-    const auto pads = [&](double id) { return id == static_cast<double>(ids::pad) || (weight == 0 && id == 0); };
+    const bool bytes = tokens.is_of_bytes();
+    const auto pads = [&](double id) {
+      return (bytes && id == static_cast<double>(ids::pad)) || (weight == 0 && id == 0);
+    };
     while (in_run(end) && pads(ids[end])) ++end;
     if (end == ids.size() && end > i) {
       fmt::print("{:>8}  padding of {}\n", i, end - i);
       break;
     }
     for (end = i; end - i < line_bytes && in_run(end); ++end)
-      if (ids[end] < static_cast<double>(ids::bytes))
+      if (!bytes)
+        text += tokens.text(static_cast<int>(ids[end]));
+      else if (ids[end] < static_cast<double>(ids::bytes))
         text += static_cast<char>(ids[end]);
       else
         text += fmt::format("<{}>", ids[end]);
@@ -108,9 +114,11 @@ void run_batch(const BatchOptions& o, Session& session) {
   open_rows(*dataset, recipe)->read(o.step, shape.rows, 0, batch);
   const std::int64_t first = std::max<std::int64_t>(o.row, 0), end = o.row < 0 ? shape.rows : o.row + 1;
   if (!o.json) {
-    fmt::print("{}: step {}, {} rows of {} bytes\n", recipe.name, o.step, shape.rows, shape.context);
+    fmt::print("{}: step {}, {} rows of {} {}s\n", recipe.name, o.step, shape.rows, shape.context,
+               dataset->info().unit());
+    const RunTokens tokens(recipe.data, dataset->info().tokenizer, dataset->path() + ": 'tokenizer'");
     for (std::int64_t row = first; row < end; ++row)
-      print_row(batch.slice(row, row + 1), row, recipe.objective->answers().choices == 0);
+      print_row(batch.slice(row, row + 1), row, recipe.objective->answers().choices == 0, tokens);
     return;
   }
   nlohmann::ordered_json out = {{"recipe", recipe.name}, {"step", o.step}, {"rows", nlohmann::ordered_json::array()}};

@@ -124,6 +124,8 @@ void make_folder(const fs::path& folder) {
 
 void prepare(DataKind kind, const std::string& raw, const PrepareOutput& output) {
   switch (kind) {
+    case DataKind::tokens:
+      throw user_error("{}: becomes tokens by `longstride prepare tokens`; give the .h5 file that it writes", raw);
     case DataKind::bytes:
       return prepare_bytes({{raw}, "0.9,0.05,0.05"}, output);
     case DataKind::cifar10:
@@ -192,6 +194,8 @@ std::string made_up_dataset(DataKind kind, const std::string& output) {
     case DataKind::audio:
       pluck(path);
       return path;
+    case DataKind::tokens:
+      break;  // no table has them
   }
   prepare(kind, raw.string(), {path, false, {}});
   return path;

@@ -16,9 +16,14 @@ std::string geometry(const DatasetInfo& info) {
     return fmt::format("pictures of {} x {} x {} = {} bytes (rows, columns, channels)", info.rows, info.columns,
                        info.channels, thousands(info.image_bytes()));
   if (info.rate > 0) return fmt::format("{} samples per second, {}", thousands(info.rate), printable(info.encoding));
-  if (info.documents.empty()) return "one sequence of bytes per split";
-  return fmt::format("documents end with {}{}{}", printable(info.documents), info.groups.empty() ? "" : "; groups are ",
-                     printable(info.groups));
+  const std::string ids =
+      info.kind == DataKind::tokens
+          ? fmt::format("{} ids, {}", thousands(info.vocabulary),
+                        info.tokenizer.empty() ? "without their text; " : "with SentencePiece's model; ")
+          : "";
+  if (info.documents.empty()) return ids + fmt::format("one sequence of {}s per split", info.unit());
+  return ids + fmt::format("documents end with {}{}{}", printable(info.documents),
+                           info.groups.empty() ? "" : "; groups are ", printable(info.groups));
 }
 
 std::string size(const DatasetInfo& info, const SplitSize& split) {
@@ -28,11 +33,12 @@ std::string size(const DatasetInfo& info, const SplitSize& split) {
     return fmt::format("{}, {} in {}", counted(split.bytes, "byte"),
                        duration_text(static_cast<double>(split.bytes) / static_cast<double>(info.rate)),
                        counted(split.sequences, "file"));
+  const std::string text = split.text_bytes > 0 ? fmt::format(" for {}", counted(split.text_bytes, "byte")) : "";
   if (!info.documents.empty())
     return fmt::format(
-        "{} in {}{}", counted(split.bytes, "byte"), counted(split.sequences, "document"),
+        "{} in {}{}", counted(split.bytes, info.unit()) + text, counted(split.sequences, "document"),
         (split.groups > 0 ? ", " + counted(split.groups, "group") : "") + (split.labelled ? ", labelled" : ""));
-  return counted(split.bytes, "byte");
+  return counted(split.bytes, info.unit()) + text;
 }
 
 // "8 classes: arch, drivers .."; empty if they have no names.
@@ -80,17 +86,20 @@ nlohmann::ordered_json describe_as_json(const Dataset& dataset) {
   nlohmann::ordered_json out = {{"file", dataset.path()}, {"kind", name_of(info.kind)}};
   if (info.rows > 0) out.update({{"rows", info.rows}, {"columns", info.columns}, {"channels", info.channels}});
   if (info.rate > 0) out.update({{"rate", info.rate}, {"encoding", info.encoding}});
+  if (info.kind == DataKind::tokens)
+    out.update({{"vocabulary", info.vocabulary}, {"tokenizer", !info.tokenizer.empty()}});
   if (!info.documents.empty()) out["documents"] = info.documents;
   if (!info.groups.empty()) out["groups"] = info.groups;
   if (const std::int64_t each = labels_each(dataset); each > 0) out["labels"] = each;
   if (!info.label_names.empty()) out["label_names"] = info.label_names;
   for (const char* name : split_names) {
     const SplitSize size = dataset.size(name);
-    out["splits"][name] = {{"bytes", size.bytes},
+    out["splits"][name] = {{fmt::format("{}s", info.unit()), size.bytes},
                            {"sequences", size.sequences},
                            {"labelled", size.labelled},
                            {"sha256", dataset.stored_sha256(name)}};
     if (size.groups > 0) out["splits"][name]["groups"] = size.groups;
+    if (size.text_bytes > 0) out["splits"][name]["text_bytes"] = size.text_bytes;
   }
   out["split_rule"] = info.split;
   out["sources"] = nlohmann::ordered_json::array();

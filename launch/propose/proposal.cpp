@@ -45,6 +45,9 @@ constexpr int evaluations = 4;
 std::string nearest_recipe(DataKind kind, Device device) {
   const bool gpu = device == Device::cuda;
   switch (kind) {
+    case DataKind::tokens:
+      if (gpu) return "recipes/beyond/text-8min-tokens.yaml";
+      [[fallthrough]];
     case DataKind::bytes:
       return gpu ? "recipes/beyond/text-8min.yaml" : "recipes/quickstart/text.yaml";
     case DataKind::cifar10:
@@ -134,6 +137,8 @@ void Proposer::fit_data() {
   const DatasetInfo& info = dataset_->info();
   apply_override(tree_, "data.path=" + quoted_yaml(request_.data));
   if (info.kind != there_.data.kind) set("data.kind", name_of(info.kind), "");
+  if (info.vocabulary != there_.data.vocabulary)
+    set("data.vocabulary", info.vocabulary, info.tokenizer.empty() ? "ids of the data" : "pieces of its tokenizer");
   info.image_bytes() > 0 ? fit_pictures() : fit_sequences();
 }
 
@@ -195,12 +200,13 @@ void Proposer::fit_memory() {
 // A gradient of fewer bytes is noisier, by the square root of their number.
 void Proposer::scale_rate() {
   const double here = bytes_per_step(recipe()), there = bytes_per_step(there_), rate = there_.train.lr;
+  const char* const unit = dataset_->info().kind == DataKind::tokens ? "positions" : "bytes";
   const auto whole = [](double bytes) { return thousands(static_cast<std::int64_t>(bytes)); };
   if (here >= there)
     return set("train.lr", fmt::format("{:g}", rate),
-               fmt::format("as there; {} bytes per step here, {} there", whole(here), whole(there)));
+               fmt::format("as there; {} {} per step here, {} there", whole(here), unit, whole(there)));
   set("train.lr", fmt::format("{:.3g}", rate * std::sqrt(here / there)),
-      fmt::format("{:g} there, times the square root of {} bytes per step here over {} there", rate, whole(here),
+      fmt::format("{:g} there, times the square root of {} {} per step here over {} there", rate, whole(here), unit,
                   whole(there)));
 }
 
@@ -215,7 +221,7 @@ void Proposer::measure() {
   const auto model = timed.model->make_model();
   check_training_fits(*model, timed.train, request_.device, comm_);
   TrainingStep step(*model, timed.train, comm_, request_.device);
-  const std::vector<std::uint8_t> rows = random_rows(step.state().layout(), *timed.objective);
+  const std::vector<std::uint8_t> rows = random_rows(step.state().layout(), *timed.objective, timed.data.vocabulary);
   step.start();
   constexpr StepsToTime few = {20, 1, 5};
   milliseconds_ =
@@ -299,7 +305,7 @@ void Proposer::evaluate_and_sample() {
   if (paid < most || most < 1) return;  // `sample` draws them when the run has ended
   set("train.sample_every", (steps + 1) / 2, "half-way, and at the end");
   set("train.sample_count", std::clamp<std::int64_t>(paid / most, 1, 4), "at most a twentieth of the time");
-  if (most < here.data.context) set("train.sample_length", most, "bytes of each");
+  if (most < here.data.context) set("train.sample_length", most, fmt::format("{}s of each", dataset_->info().unit()));
 }
 
 std::string Proposer::header() const {
@@ -336,6 +342,7 @@ Proposal Proposer::run() {
   out.context = here.data.context;
   out.lr = here.train.lr;
   out.milliseconds = milliseconds_;
+  out.unit = dataset_->info().unit();
   out.passes = passes_of(here, dataset_->size("train").bytes).count;
   return out;
 }

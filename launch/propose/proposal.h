@@ -24,6 +24,7 @@ struct Proposal {
   double lr = 0;
   double milliseconds = 0;  // time of a step, measured here
   double passes = 0;        // over train
+  const char* unit = "byte";
 };
 
 // UserError if the data cannot be read or holds too little, if no recipe is known for it, or if nothing of it fits.

@@ -28,8 +28,8 @@ struct RecipeOptions {
 
 void print_text(const RecipeOptions& o, const Proposal& p) {
   const double rate = 1e3 * static_cast<double>(p.global_batch * p.context) / p.milliseconds;
-  print_written(o.output, fmt::format("{} of {} x {} bytes at {} tokens/s: {:.3g} passes over train; begins with {}",
-                                      counted(p.steps, "step"), p.global_batch, thousands(p.context), rate_text(rate),
+  print_written(o.output, fmt::format("{} of {} x {} {}s at {} tokens/s: {:.3g} passes over train; begins with {}",
+                                      counted(p.steps, "step"), p.global_batch, thousands(p.context), p.unit, rate_text(rate),
                                       p.passes, printable(p.like)));
   if (progress_is_shown()) fmt::print("next: longstride train {}\n", printable(o.output));
 }

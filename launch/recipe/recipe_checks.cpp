@@ -10,9 +10,38 @@
 namespace longstride {
 namespace {
 
+// The kinds that read tokens, for messages.
+template <class Kinds>
+std::string token_readers(const Kinds& kinds) {
+  std::vector<std::string> names;
+  for (const auto& make : kinds)
+    if (const auto one = make(); one->reads_tokens()) names.emplace_back(one->kind());
+  return fmt::format("{}", fmt::join(names, " or "));
+}
+
+// Figures of tokens are in nats until the data is opened, which knows the bytes of their text.
+void fill_vocabulary(RecipeChecker& check, Recipe& r) {
+  if (!check.none_in({"data.kind", "data.vocabulary", "model", "objective"})) return;
+  if (r.data.kind != DataKind::tokens) {
+    if (r.data.vocabulary != DataConfig().vocabulary)
+      check.refuse("data.vocabulary", "data.vocabulary is {}, but only data.kind tokens has one; remove it",
+                   r.data.vocabulary);
+    return;
+  }
+  if (!r.model->reads_tokens())
+    return check.refuse("data.kind", "data.kind is tokens, but model.kind {} reads bytes only; set it to {}",
+                        r.model->kind(), token_readers(model_kinds()));
+  if (!r.objective->reads_tokens())
+    return check.refuse("data.kind", "data.kind is tokens, but objective.kind {} asks about bytes; set it to {}",
+                        r.objective->kind(), token_readers(objective_kinds()));
+  r.model->vocabulary = r.data.vocabulary;
+  r.objective->set_tokens(r.data.vocabulary, 0);
+}
+
 void fill_model(RecipeChecker& check, Recipe& r) {
   r.model->objective = r.objective;
   r.model->documents = document_form(r.data);
+  fill_vocabulary(check, r);
   if (!check.none_in({"data.context"})) return;
   r.model->context = r.data.context;
   for (Stage& stage : r.train.stages)

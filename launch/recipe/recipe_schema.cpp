@@ -7,8 +7,9 @@ namespace {
 
 // Words of other programs, and of people, for what is chosen here.
 const OtherWords data_words = {
-    {"text", "bytes"},      {"txt", "bytes"},   {"image", "images"}, {"pictures", "images"}, {"picture", "images"},
-    {"imagenet", "images"}, {"sound", "audio"}, {"music", "audio"},  {"wav", "audio"},       {"cifar", "cifar10"}};
+    {"text", "bytes"},      {"txt", "bytes"},   {"image", "images"}, {"pictures", "images"},     {"picture", "images"},
+    {"imagenet", "images"}, {"sound", "audio"}, {"music", "audio"},  {"wav", "audio"},           {"cifar", "cifar10"},
+    {"token", "tokens"},    {"bpe", "tokens"},  {"words", "tokens"}, {"sentencepiece", "tokens"}};
 const OtherWords precision_words = {{"float32", "fp32"},  {"f32", "fp32"},     {"float", "fp32"}, {"tf32", "fp32"},
                                     {"bfloat16", "bf16"}, {"float16", "fp16"}, {"f16", "fp16"},   {"half", "fp16"},
                                     {"mixed", "bf16"},    {"amp", "bf16"},     {"float8", "fp8"}};
@@ -19,6 +20,7 @@ const OtherWords schedule_words = {{"wsd", "warmup_stable_decay"},
                                    {"none", "constant"}};
 
 namespace sizes {
+constexpr Range vocabulary{2, 65536, false, true, "from 2 to 65535 ids"};
 constexpr Range steps{1, 1e9, false, false, "a positive whole number"};
 constexpr Range batch{1, 1 << 20, false, false, "a positive whole number"};
 constexpr Range ranks{1, 4096, false, false, "a positive number of ranks"};
@@ -31,10 +33,12 @@ void visit_data(SettingsVisitor& v, DataConfig& c) {
            Choices<DataKind>{{"bytes", DataKind::bytes},
                              {"cifar10", DataKind::cifar10},
                              {"images", DataKind::images},
-                             {"audio", DataKind::audio}},
+                             {"audio", DataKind::audio},
+                             {"tokens", DataKind::tokens}},
            data_words);
   v.field("path", c.path, Need::required);
   v.field("context", c.context, Need::required, ranges::positions);
+  v.field("vocabulary", c.vocabulary, Need::optional, sizes::vocabulary);
   v.field("cross_files", c.cross_files, Need::optional);
   v.choice("order", c.order, Need::optional,
            Choices<DataOrder>{{"windows", DataOrder::windows}, {"streams", DataOrder::streams}});

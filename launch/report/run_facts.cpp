@@ -68,6 +68,7 @@ RunFacts read_run(const std::string& run, bool live) {
   facts.recipe = recipe_of_run(facts.state.recipe, run + "/recipe.yaml");
   facts.model = facts.recipe.model->make_model();
   if (!begun) facts.state = learns_spans(*facts.model) ? read_state_of_weights(run) : read_newest_state(run);
+  tell_objective(facts.recipe, facts.state.data);
   facts.history = read_history(run, *facts.recipe.objective);
   if (!begun) facts.spans = read_spans(run, facts.state.step, *facts.model);
   facts.finished = facts.state.step >= facts.recipe.train.steps;

@@ -235,7 +235,7 @@ std::optional<double> Reproduction::seconds_per_step(Recipe recipe, int steps) {
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device_);
   TrainingStep step(*model, recipe.train, *session_.comm, device_);
-  const std::vector<std::uint8_t> rows = random_rows(step.state().layout(), *recipe.objective);
+  const std::vector<std::uint8_t> rows = random_rows(step.state().layout(), *recipe.objective, recipe.data.vocabulary);
   step.start();
   const auto run = [&](std::int64_t count) {
     for (std::int64_t i = 0; i < count && !interrupted_; ++i) {

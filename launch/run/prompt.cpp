@@ -31,7 +31,7 @@ void read_more(std::istream& in, std::int64_t most, Bytes& out) {
 }
 
 const char* content_of(DataKind kind) {
-  return kind == DataKind::bytes ? "text" : kind == DataKind::audio ? "sound" : "pictures";
+  return is_text(kind) ? "text" : kind == DataKind::audio ? "sound" : "pictures";
 }
 
 Bytes levels_of(const std::string& path, const SampleForm& form, std::int64_t most) {

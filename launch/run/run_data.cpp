@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 #include "framework/core/errors.h"
@@ -12,6 +13,13 @@
 #include "launch/hub/pretrained.h"
 
 namespace longstride {
+
+std::string sha256_of_text(const std::string& text) {
+  Sha256 sha;
+  sha.update(text.data(), text.size());
+  return sha.hex();
+}
+
 namespace {
 
 std::string checksum_of(const Dataset& dataset, const char* split) {
@@ -36,6 +44,7 @@ DataRecord form_of(const Dataset& dataset) {
   if (info.rows > 0) record["geometry"] = fmt::format("{} x {} x {}", info.rows, info.columns, info.channels);
   if (info.rate > 0) record["rate"] = std::to_string(info.rate);
   if (!info.encoding.empty()) record["encoding"] = info.encoding;
+  if (!info.tokenizer.empty()) record["tokenizer"] = sha256_of_text(info.tokenizer);
   return record;
 }
 
@@ -53,6 +62,8 @@ std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& rec
   if (!own_rows) stages.clear();
   check_grouped(*dataset.split("train", recipe.data), recipe.model->reader_of_groups(),
                 fmt::format("{}: 'train'", recipe.data.path));
+  if (recipe.data.kind == DataKind::tokens)
+    recipe.objective->set_tokens(recipe.data.vocabulary, dataset.size("train").bytes_per_token());
   return open_training_data(dataset, recipe.data, recipe.train.seed, recipe.train.global_batch, stages,
                             *recipe.objective);
 }
@@ -73,10 +84,19 @@ DataRecord record_of(const Dataset& dataset) {
   DataRecord record = form_of(dataset);
   for (const char* split : split_names) record[split] = checksum_of(dataset, split);
   if (const std::string documents = dataset.sha256_of_boundaries("train");
-      !documents.empty() && dataset.info().kind == DataKind::bytes)
+      !documents.empty() && is_text(dataset.info().kind))
     record["documents"] = documents;
-  record[train_bytes_name] = std::to_string(dataset.size("train").bytes);
+  const SplitSize train = dataset.size("train");
+  record[train_bytes_name] = std::to_string(train.bytes);
+  if (train.text_bytes > 0) record[train_text_bytes_name] = std::to_string(train.text_bytes);
   return record;
+}
+
+void tell_objective(const Recipe& recipe, const DataRecord& data) {
+  if (recipe.data.kind != DataKind::tokens) return;
+  const auto number = [&](const char* name) { return std::strtod(known(data, name).c_str(), nullptr); };
+  const double tokens = number(train_bytes_name), bytes = number(train_text_bytes_name);
+  recipe.objective->set_tokens(recipe.data.vocabulary, tokens > 0 && bytes > 0 ? bytes / tokens : 0);
 }
 
 std::string Passes::number() const {
@@ -85,7 +105,7 @@ std::string Passes::number() const {
 }
 
 std::string Passes::text() const {
-  return fmt::format("{} passes over {} bytes of train", number(), thousands(train_bytes));
+  return fmt::format("{} passes over {} {} of train", number(), thousands(train_bytes), unit);
 }
 
 std::string Passes::warning() const {
@@ -97,7 +117,8 @@ std::string Passes::warning() const {
 
 Passes passes_of(const Recipe& recipe, std::int64_t train_bytes) {
   const auto read = static_cast<double>(positions_before(recipe.train, recipe.train.steps, recipe.data.context));
-  return {train_bytes > 0 ? read / static_cast<double>(train_bytes) : 0, train_bytes};
+  return {train_bytes > 0 ? read / static_cast<double>(train_bytes) : 0, train_bytes,
+          recipe.data.kind == DataKind::tokens ? "tokens" : "bytes"};
 }
 
 namespace {
@@ -128,7 +149,7 @@ std::shared_ptr<const Dataset> open_fitting(const LoadedRun& run, const std::str
                      printable(path), name_of(kind), name_of(run.recipe.data.kind));
   check_fits(*dataset, run.recipe.data);
   const DataRecord now = form_of(*dataset);
-  for (const char* name : {"geometry", "rate", "encoding"})
+  for (const char* name : {"geometry", "rate", "encoding", "tokenizer"})
     if (const std::string before = known(run.data, name); !before.empty() && known(now, name) != before)
       throw user_error("{}: its {} is {}, but the model was trained on {}; choose data prepared the same way", path,
                        name, known(now, name), before);

@@ -9,18 +9,23 @@
 
 namespace longstride {
 
-// path, kind, geometry or rate and encoding, the bytes of train and the SHA-256 of each split, and of where the
-// documents of train end. Checksums that the file lacks, because another program wrote it, are computed here.
+// path, kind, geometry or rate and encoding or the SHA-256 of the tokenizer, the bytes or tokens of train and the
+// SHA-256 of each split, and of where the documents of train end. Checksums that the file lacks, because another
+// program wrote it, are computed here.
 DataRecord record_of(const Dataset& dataset);
-inline constexpr const char* train_bytes_name = "train_bytes";  // in the record
+inline constexpr const char *train_bytes_name = "train_bytes", *train_text_bytes_name = "train_text_bytes";  // in it
+// Tells the recipe's objective how many bytes of text a token of train has, if its data is tokens.
+void tell_objective(const Recipe& recipe, const DataRecord& data);
 
+std::string sha256_of_text(const std::string& text);
 // For messages: the first digits of a SHA-256; other text as it is.
 std::string short_checksum(const std::string& text);
 
-// How often training reads every byte of train, on average.
+// How often training reads every byte or token of train, on average.
 struct Passes {
   double count = 0;
   std::int64_t train_bytes = 0;
+  const char* unit = "bytes";
 
   std::string number() const;   // "0.43", "18,963"
   std::string text() const;     // "12 passes over 4,150,000 bytes of train"
@@ -28,7 +33,7 @@ struct Passes {
 };
 Passes passes_of(const Recipe& recipe, std::int64_t train_bytes);
 
-// The training rows that a recipe's steps read.
+// The training rows that a recipe's steps read. Tells the objective what a record would.
 std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& recipe);
 
 // The fields of the rows that a recipe's model reads, for other programs and for people. Where the model reads the byte

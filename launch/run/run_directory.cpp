@@ -8,6 +8,7 @@
 #include <set>
 
 #include "framework/core/errors.h"
+#include "framework/core/files/files.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/checkpoint/run_id.h"
@@ -51,7 +52,7 @@ void flatten(const Setting& s, const std::string& key, Values& out) {
 bool must_stay(const std::string& key) {
   if (key == "model.recompute" || key == "model.dropout") return false;
   return key.starts_with("model.") || key.starts_with("objective.") || key == "data.kind" || key == "data.context" ||
-         key == "train.seed" || key == "optimizer.kind";
+         key == "data.vocabulary" || key == "train.seed" || key == "optimizer.kind";
 }
 
 // Keys that change no figure that training computes, or only its rounding. Another path may lead to the same data,
@@ -86,7 +87,8 @@ void compare_data(const DataRecord& before, const DataRecord& now, std::vector<C
   };
   std::vector<Change> found;
   for (const auto& [name, value] : before) {
-    if (name == "path" || name == train_bytes_name || value == value_in(now, name)) continue;
+    if (name == "path" || name == train_bytes_name || name == train_text_bytes_name || value == value_in(now, name))
+      continue;
     const bool split = std::find(std::begin(split_names), std::end(split_names), name) != std::end(split_names);
     const std::string what = split ? fmt::format("the sha256 of '{}'", name) : name + " of the data";
     found.push_back({what, short_checksum(value), short_checksum(value_in(now, name))});
@@ -143,6 +145,17 @@ std::string LoadedRun::weights_text() const {
   return fmt::format(", {} weights (the others: --weights {})", averaged ? "averaged" : "last", other_weights());
 }
 
+RunTokens LoadedRun::tokens() const {
+  const auto kept = data.find("tokenizer");
+  if (recipe.data.kind != DataKind::tokens || kept == data.end()) return {recipe.data, "", ""};
+  const std::string path = run + "/" + tokenizer_file;
+  std::string model = read_file(path);
+  if (sha256_of_text(model) != kept->second)
+    throw user_error("{}: is not the tokenizer that the run was trained with; put that back, from the data's source",
+                     printable(path));
+  return {recipe.data, std::move(model), path};
+}
+
 LoadedRun load_run(const std::string& run, const std::string& weights, const CheckpointChoice& choice) {
   if (is_pretrained(run)) {
     if (weights != "automatic" || choice.kind != CheckpointChoice::Kind::last)
@@ -153,6 +166,7 @@ LoadedRun load_run(const std::string& run, const std::string& weights, const Che
   static_cast<void>(id_of_run(run, ""));  // refuses checkpoints of two runs
   const CheckpointState state = read_state(run, choice, false);
   LoadedRun loaded;
+  loaded.run = run;
   loaded.recipe = recipe_of_run(state.recipe, run + "/recipe.yaml");
   loaded.model = loaded.recipe.model->make_model();
   const bool keeps_average = loaded.recipe.train.ema > 0;
@@ -163,6 +177,7 @@ LoadedRun load_run(const std::string& run, const std::string& weights, const Che
   loaded.step = load_weights(run, loaded.model->parameters(), loaded.averaged, choice).step;
   enter_stage(*loaded.model, loaded.stage());
   loaded.data = state.data;
+  tell_objective(loaded.recipe, loaded.data);
   return loaded;
 }
 
@@ -176,7 +191,9 @@ LoadedRun load_run_on_ranks(const std::string& run, const std::string& weights, 
   comm.broadcast(&loaded.averaged, sizeof loaded.averaged, 0);
   send_record(loaded.data, comm);
   if (comm.rank() != 0) {
+    loaded.run = run;
     loaded.recipe = recipe_of_run(recipe, run + "/recipe.yaml");
+    tell_objective(loaded.recipe, loaded.data);
     loaded.model = loaded.recipe.model->make_model();
     make_room(loaded);
     enter_stage(*loaded.model, loaded.stage());

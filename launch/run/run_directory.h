@@ -1,5 +1,6 @@
 // A run's folder and how commands find its contents: RUN/recipe.yaml and RUN/environment.json (run_records.h),
-// RUN/metrics.jsonl, RUN/events.* (TensorBoard), RUN/checkpoints/step-00001000/, RUN/samples/, RUN/lock.
+// RUN/metrics.jsonl, RUN/events.* (TensorBoard), RUN/checkpoints/step-00001000/, RUN/samples/, RUN/tokenizer.model,
+// RUN/lock.
 #pragma once
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/stages.h"
 #include "launch/recipe/recipe.h"
+#include "launch/sample/run_tokens.h"
 
 namespace longstride {
 
@@ -21,6 +23,7 @@ struct LoadedRun {
   Block weights;
   Tensor masters;   // in `weights`: the flat buffer that the model is bound to
   DataRecord data;  // the dataset that it was trained on; empty: not recorded
+  std::string run;  // its folder
   std::int64_t step = 0;
   bool averaged = false;  // the weights are the running average rather than the last ones
 
@@ -34,6 +37,8 @@ struct LoadedRun {
     ctx.seed = recipe.train.seed;
     ctx.trained = step;
   }
+  // With the tokenizer in its folder, if its data has one: UserError if that is missing or another.
+  RunTokens tokens() const;
   // The stage of the last step that it has taken, whose windows `model` has; null: none.
   const Stage* stage() const { return stage_at(recipe.train, step - 1); }
 };

@@ -35,6 +35,7 @@
 #include "launch/run/run_records.h"
 #include "launch/run/same_on_ranks.h"
 #include "launch/run/write_samples.h"
+#include "launch/sample/run_tokens.h"
 
 namespace longstride {
 namespace {
@@ -159,11 +160,13 @@ void list_changes(const std::vector<Change>& changes, bool accepted, const std::
 }
 
 // On rank 0: refuses everything that has to be refused before it changes anything in the run. Returns the run's id.
-std::string prepare_places(RunPlaces& places, const TrainRequest& request, const DataRecord& data) {
+std::string prepare_places(RunPlaces& places, const TrainRequest& request, const DataRecord& data,
+                           const Dataset& dataset) {
   check_records(places.run);
   lock_places(places, request.resume);
   if (!request.resume) {
     remove_older_pictures(places.run);
+    keep_tokenizer(places.run, dataset.info().tokenizer);
     return draw_run_id();
   }
   const std::string id = id_of_run(places.run, places.mirror, recorded_beginning(places.run));
@@ -258,10 +261,13 @@ void announce(const Recipe& recipe, Model& model, const Dataset& dataset, Commun
 // RUN/samples/step-00001000/, of train.sample_every.
 KeepSamples keeper_of_samples(const TrainRequest& request, const Dataset& dataset) {
   const SampleForm form{request.recipe.data.kind, request.recipe.model->geometry, dataset.info().rate};
-  return [run = request.run, form](std::int64_t step, const Samples& samples) {
+  const RunTokens tokens(request.recipe.data, dataset.info().tokenizer, dataset.path() + ": 'tokenizer'");
+  return [run = request.run, form, tokens](std::int64_t step, const Samples& samples) {
+    std::vector<std::vector<std::uint8_t>> shown;
+    for (const auto& ids : samples.bytes) shown.push_back(tokens.text(ids));
     const fs::path folder = folder_inside(run, fmt::format("samples/step-{:08}", step));
     make_folder(folder);
-    return media_of(write_samples(folder, form, samples.bytes), form, samples.bytes);
+    return media_of(write_samples(folder, form, shown), form, shown);
   };
 }
 
@@ -320,7 +326,7 @@ RunOutcome train_run(TrainRequest request, Session& session) {
       setup.began_from = origin_text(*request.from, *first);
     }
     setup.record = record_of(*dataset);
-    setup.run_id = prepare_places(places, request, setup.record);
+    setup.run_id = prepare_places(places, request, setup.record, *dataset);
     record_start(request.run, recipe.resolved,
                  describe_environment(request.device, session.comm->size(), setup.run_id, setup.began_from));
     setup.check_lock = [&places] { places.run_lock->check(); };

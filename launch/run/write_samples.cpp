@@ -15,9 +15,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-const char* ending_of(DataKind kind) {
-  return kind == DataKind::bytes ? "txt" : kind == DataKind::audio ? "wav" : "png";
-}
+const char* ending_of(DataKind kind) { return is_text(kind) ? "txt" : kind == DataKind::audio ? "wav" : "png"; }
 
 }  // namespace
 
@@ -41,6 +39,7 @@ std::vector<std::filesystem::path> write_samples(const std::filesystem::path& fo
         files.emplace_back(folder / fmt::format("sample-{:03}.{}", s, ending_of(form.kind))).string();
     switch (form.kind) {
       case DataKind::bytes:
+      case DataKind::tokens:
         write_file_atomically(file, {reinterpret_cast<const char*>(samples[s].data()), samples[s].size()});
         break;
       case DataKind::audio:
@@ -68,7 +67,7 @@ std::vector<Media> media_of(const std::vector<std::filesystem::path>& files, con
       media.form = Media::Form::wav;
       media.rate = form.rate;
       media.frames = static_cast<std::int64_t>(samples[s].size());
-    } else if (form.kind != DataKind::bytes) {
+    } else if (!is_text(form.kind)) {
       media.form = Media::Form::png;
       media.rows = form.geometry.rows;
       media.columns = form.geometry.columns;

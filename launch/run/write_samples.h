@@ -1,4 +1,4 @@
-// Samples as files, in the form of what they are: text, PNG or WAV.
+// Samples as files, in the form of what they are: text (of tokens too), PNG or WAV.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -4,7 +4,7 @@ longstride_packages=(
   g++ cmake ninja-build pkg-config git ca-certificates xz-utils
   libopenmpi-dev openmpi-bin libhdf5-dev libyaml-cpp-dev libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
   libopenblas-dev libpng-dev zlib1g-dev libssl-dev libarchive-dev libsndfile1-dev libsoxr-dev
-  libjpeg-dev libwebp-dev
+  libjpeg-dev libwebp-dev libsentencepiece-dev
 )
 # For the fuzzers: clang and its runtime. To imitate hosts by network namespaces: ip.
 longstride_slow_packages=(clang libclang-rt-dev iproute2)

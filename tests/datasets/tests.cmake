@@ -20,5 +20,5 @@ endif()
 string(JOIN "|" left_out ${left_out})
 longstride_tests(datasets USES datasets LINK longstride::hdf5 PNG::PNG ${libraries} COMMAND longstride
   LEAVE_OUT "${left_out}" SLOW DamagedDataset.SurvivesEveryWrongByte*
-  ALONE PrepareCommand.SaysWhatToDoWithoutMemory PrepareAudio.TakesRealMusic SoundFormats.*Mp3*
+  ALONE TokensOfText.* TokensWithoutSentencePiece.* PrepareCommand.SaysWhatToDoWithoutMemory PrepareAudio.TakesRealMusic SoundFormats.*Mp3*
     Archives.GiveRealPictures Png.AllocatesNothing* Resize.ScalesOnlyTheRows* Jpeg.RefusesHugeSizes*)

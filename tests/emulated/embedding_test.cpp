@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/ids.h"
 #include "kernels/base/philox.h"
 
 namespace longstride::kernels {
@@ -21,18 +22,23 @@ struct EmbeddingShape {
   std::int64_t document = 0;  // slots of each; 0: rows have none
   bool restart = false;
   bool own = false;  // slots take their own tokens
+  std::int64_t vocabulary = 50;
 };
 
 class Embedded {
  public:
   explicit Embedded(const EmbeddingShape& shape)
       : shape_(shape), tokens_(static_cast<std::size_t>(shape.batch * shape.seq)) {
-    for (std::size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = static_cast<std::uint8_t>(word(i, 0) % vocabulary);
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      const auto id = static_cast<int>(word(i, 0) % shape.vocabulary);
+      tokens_[i] = static_cast<std::uint8_t>(id);
+      wide_tokens_.push_back(static_cast<std::uint16_t>(id));
+    }
     for (std::int64_t b = 0; b < shape.batch; ++b) starts_.push_back(static_cast<std::uint8_t>(b % 2));
     for (std::int64_t i = 0; i < shape.batch * shape.seq && shape.document > 0; ++i)
       begin_.push_back(static_cast<std::int32_t>(shape.first + i % shape.seq / shape.document * shape.document));
     add_rows(1);
-    add_rows(vocabulary);
+    add_rows(shape.vocabulary);
     for (const auto& table : shape.tables) add_rows(table.second);
   }
   std::vector<float> run(void (*embedding)(const EmbeddingArgs&, const Launch&)) {
@@ -56,13 +62,13 @@ class Embedded {
   }
 
  private:
-  static constexpr std::int64_t vocabulary = 50;
-
   EmbeddingArgs args(std::vector<float>& y) {
     EmbeddingArgs args;
-    args.tokens = Tensor(tokens_.data(), Dtype::u8, {shape_.batch, shape_.seq});
+    const bool wide = shape_.vocabulary > 256;
+    args.tokens = Tensor(wide ? static_cast<void*>(wide_tokens_.data()) : tokens_.data(), id_type(shape_.vocabulary),
+                         {shape_.batch, shape_.seq});
     args.start = Tensor(rows_[0].data(), Dtype::f32, {shape_.width});
-    args.token_table = Tensor(rows_[1].data(), Dtype::f32, {vocabulary, shape_.width});
+    args.token_table = Tensor(rows_[1].data(), Dtype::f32, {shape_.vocabulary, shape_.width});
     for (const auto& [divisor, size] : shape_.tables) {
       std::vector<float>& rows = rows_[static_cast<std::size_t>(args.tables) + 2];
       args.positions[args.tables] = {divisor, Tensor(rows.data(), Dtype::f32, {size, shape_.width})};
@@ -90,6 +96,7 @@ class Embedded {
 
   EmbeddingShape shape_;
   std::vector<std::uint8_t> tokens_, starts_;
+  std::vector<std::uint16_t> wide_tokens_;
   std::vector<std::int32_t> begin_;
   std::vector<std::vector<float>> rows_;  // the start vector, rows of tokens and of positions
 };
@@ -111,8 +118,9 @@ const std::vector<EmbeddingShape>& shapes() {
       {3, 231, 20, {{1, 40}, {40, 6}}, false, 0, 70, true},  // documents, whose positions restart
       {3, 231, 20, {{1, 40}, {40, 6}}, false, 0, 1},         // or continue
       {1, 800, 8, {{1, 50}, {50, 30}}, false, 77, 33, true},
-      {1, 1500, 4, {{1, 1300}}, false, 0, 1400, true},      // more rows than are sorted at a time
-      {3, 231, 20, {{1, 40}, {40, 6}}, true, 0, 70, true},  // documents in rows of a stream
+      {1, 1500, 4, {{1, 1300}}, false, 0, 1400, true},          // more rows than are sorted at a time
+      {3, 231, 20, {{1, 40}, {40, 6}}, true, 0, 70, true},      // documents in rows of a stream
+      {2, 300, 8, {{1, 40}}, false, 0, 0, false, false, 1300},  // more tokens than are sorted at a time
   };
   return all;
 }

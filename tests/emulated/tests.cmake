@@ -14,7 +14,7 @@ if(NOT LONGSTRIDE_CUDA)
   list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu ${attention}/bounds_from_keys.cu
     ${attention}/decode/decode_cuda.cu ${distance}/decode/distance_decode_cuda.cu
     ${distance}/gpu/distance_attention_cuda.cpp
-    ${kernels}/base/add_partials_cuda.cu ${kernels}/block_lists/block_lists_cuda.cu
+    ${kernels}/draw/draw_cuda.cu ${kernels}/softmax_cross_entropy/softmax_cross_entropy_cuda.cu ${kernels}/base/add_partials_cuda.cu ${kernels}/block_lists/block_lists_cuda.cu
     ${kernels}/embedding/embedding_cuda.cu ${kernels}/embedding/embedding_backward_cuda.cu
     ${kernels}/gated_norm/gated_norm_cuda.cu ${kernels}/scan_gates/scan_gates_cuda.cu
     ${kernels}/repeat_heads/repeat_heads_cuda.cu ${kernels}/scale_heads/scale_heads_cuda.cu
@@ -26,6 +26,8 @@ if(NOT LONGSTRIDE_CUDA)
   add_library(emulated_kernels OBJECT ${emulated})
   list(FILTER emulated INCLUDE REGEX "\\.cu$")
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -xc++)
+  # A macro of CUDA's that the C++ library has as a word of its own.
+  set_source_files_properties(${kernels}/draw/draw_cuda.cu PROPERTIES COMPILE_OPTIONS "-xc++;-D__noinline__=")
   longstride_flags(emulated_kernels)
   target_link_libraries(emulated_kernels PUBLIC longstride_kernels)
   set_target_properties(emulated_kernels PROPERTIES UNITY_BUILD OFF)

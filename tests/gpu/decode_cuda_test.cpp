@@ -122,6 +122,37 @@ TEST(DrawCuda, DrawsTheSameBytesAsTheCpu) {
     }
 }
 
+TEST(DrawCuda, DrawsTheSameTokensOfLargeVocabulariesAsTheCpu) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (const std::int64_t vocabulary : {257, 4096, 65535})
+    for (const kernels::Sampling& sampling :
+         {kernels::Sampling{}, kernels::Sampling{0, 0, 1, 1}, kernels::Sampling{1, 7, 1, 2},
+          kernels::Sampling{1.3, 0, 0.6, 3}, kernels::Sampling{1, 50, 0.9, 4}}) {
+      const std::int64_t batch = 40;
+      Array logits = Array::normal({batch, vocabulary}, Dtype::f32, 4, 2);
+      std::vector<std::uint16_t> ids(static_cast<std::size_t>(batch)), previous(ids.size());
+      std::vector<float> logs(ids.size());
+      DeviceArray<std::uint16_t> gpu_ids(ids), gpu_previous(previous);
+      DeviceArray<float> gpu_logs(logs);
+      const auto args = [&](const Tensor& x, std::uint16_t* b, float* l, std::uint16_t* p) {
+        kernels::DrawArgs a;
+        a.logits = x;
+        a.bytes = Tensor(b, Dtype::u16, {batch, 1});
+        a.log_probabilities = Tensor(l, Dtype::f32, {batch, 1});
+        a.previous = Tensor(p, Dtype::u16, {batch, 1});
+        a.sampling = sampling;
+        return a;
+      };
+      kernels::cpu::draw(args(logits.view(Side::single), ids.data(), logs.data(), previous.data()), {});
+      kernels::cuda::draw(args(logits.view(Side::gpu), gpu_ids.data(), gpu_logs.data(), gpu_previous.data()), {});
+      kernels::cuda::check(cudaDeviceSynchronize(), "draw");
+      EXPECT_EQ(gpu_ids.host(), ids) << vocabulary << ' ' << sampling.top_k << ' ' << sampling.top_p;
+      EXPECT_EQ(gpu_previous.host(), previous);
+      const std::vector<float> found = gpu_logs.host();
+      for (std::size_t i = 0; i < logs.size(); ++i) ASSERT_NEAR(found[i], logs[i], 1e-4);
+    }
+}
+
 // Samples of a model with these weights, on either device and in either way.
 Samples sampled(const DecoderConfig& config, std::vector<float>& weights, const SampleConfig& sampling,
                 Precision precision, Device device) {

@@ -35,9 +35,10 @@ const std::map<std::string, std::set<std::string>> may_see = {
 
 // Libraries that only one room may use.
 const std::map<std::string, std::string> belongs_to = {
-    {"yaml-cpp/", "launch"},      {"CLI/", "launch"},     {"mpi.h", "framework/comm"},
-    {"nccl.h", "framework/comm"}, {"hdf5.h", "datasets"}, {"png.h", "datasets"},
-    {"sndfile.h", "datasets"},    {"soxr.h", "datasets"}, {"cblas.h", "kernels"},
+    {"yaml-cpp/", "launch"},       {"CLI/", "launch"},     {"mpi.h", "framework/comm"},
+    {"nccl.h", "framework/comm"},  {"hdf5.h", "datasets"}, {"png.h", "datasets"},
+    {"sndfile.h", "datasets"},     {"soxr.h", "datasets"}, {"cblas.h", "kernels"},
+    {"sentencepiece", "datasets"},
 };
 
 std::string room_of(const std::string& path) {

@@ -57,6 +57,27 @@ TEST(Draw, AmongEqualsTheSmallerByteComesFirst) {
     EXPECT_EQ(cpu::draw_one(equal.data(), 5, {1, 2}, uniform), uniform < 0.5 ? 0 : 1);
 }
 
+TEST(Draw, OfLargeVocabulariesIdsHave16Bits) {
+  std::vector<double> row(65535, 0.0);
+  row[40000] = 20, row[65534] = 21;
+  std::vector<std::uint16_t> ids = {300, 9, 9}, previous = {1};
+  DrawArgs args;
+  args.logits = {row.data(), Dtype::f64, {1, 65535}};
+  args.bytes = {ids.data(), Dtype::u16, {1, 3}};
+  args.previous = {previous.data(), Dtype::u16, {1, 1}};
+  args.prompted = 1;
+  args.sampling = {0};
+  cpu::draw(args, {});
+  EXPECT_EQ(previous[0], 300);
+  args.position = 1;
+  cpu::draw(args, {});
+  row[65534] = 0;
+  args.position = 2;
+  cpu::draw(args, {});
+  EXPECT_EQ(ids, (std::vector<std::uint16_t>{300, 65534, 40000}));
+  EXPECT_EQ(previous[0], 40000);
+}
+
 TEST(Draw, KeepsThePromptAndReportsTheModelsProbabilities) {
   std::vector<double> rows = logits;
   rows.insert(rows.end(), logits.begin(), logits.end());

@@ -77,6 +77,7 @@ void make_files(const TemporaryDirectory& dir) {
   for (int i = 0; i < 100000; ++i) text += static_cast<char>('a' + i * i % 23);
   write_text(dir / "FILE", text);
   write_text(dir / "prompt.txt", text.substr(0, 100));
+  for (const char* name : {"train.bin", "val.bin"}) write_text(dir / name, text);  // 16-bit ids, two letters each
   write_text(dir / "texts/a.txt", text);
   std::string records;
   for (int i = 0; i < 40; ++i)

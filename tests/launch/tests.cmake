@@ -2,8 +2,8 @@
 longstride_tests(launch USES launch LINK ${json} COMMAND longstride
   APART Reproduced ShowPattern AttentionOfARun Values BeginFrom CheckpointChosen Command Continued Malformed Plan
     RecomputeCommand ExportedRun KeptEvaluations TrainedSchedule ScoresAndSamples Remembering Console HostLimits
-    Pretrained ReportPages TrainingSamples RunHistory RunId ForeignRun RunsThatRemember
-  ALONE Continued.CheckpointsThatCannotBeRead* Values.ALimitOnAddressSpace*
+    Pretrained ReportPages TrainingSamples RunHistory RunId ForeignRun RunsThatRemember TokensRun
+  ALONE TokensOfTextRun.* Continued.CheckpointsThatCannotBeRead* Values.ALimitOnAddressSpace*
   SLOW PlannedMemory.* Reproduce.ATimeLimit* Reproduce.ASignal* Reproduce.ShortRuns* RecomputeCommand.AllRanks*
     BeginFrom.SeveralRanks* ReportPages.ARunIsFollowed* ForeignRun.JsonOfOtherTypes* ForeignRun.HugeFiles*
     Console.WithJson* Console.Quiet* AttentionOfARun.AMemoryFar* HostLimits.RanksOfAHost* SurveyRecipes.Train)

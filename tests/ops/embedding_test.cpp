@@ -32,6 +32,8 @@ const Case cases[] = {
     {1, 5000, 64, 2, {{1, 5000}}},            // tokens with many pieces
     {3, 700, 130, 260, {{64, 11}, {1, 64}}},  // ids beyond bytes
     {4, 2048, 96, 512, {{1, 64}}},
+    {2, 700, 12, 1300, {{1, 64}}},  // more rows than a GPU sorts at a time
+    {1, 400, 4, 65535, {}},
     many,
     {1, 34567, 34, 3, {{5, 7}, {1, 3}}},
 };

@@ -18,7 +18,7 @@ from memory_cases import ADAPTIVE_SPAN, LONGFORMER, MEMORY, SINUSOID, TRANSFORME
 import longstride  # noqa: E402
 from longstride.kernels import DistanceKernels, use_attention  # noqa: E402
 from longstride.model import patterns  # noqa: E402
-from longstride.model.decoder import START, Decoder  # noqa: E402
+from longstride.model.decoder import Decoder  # noqa: E402
 
 
 class Shapes:
@@ -48,7 +48,7 @@ def segments(name, module, tokens):
         if module.settings.memory is None:
             stream = module.cache(config["batch"], n)
         stream.begin(starts)
-        before = torch.where(starts, START, tokens[:, s * n - 1])
+        before = torch.where(starts, 256, tokens[:, s * n - 1])
         yield s, module.losses(tokens[:, s * n:(s + 1) * n], stream, before), stream
 
 

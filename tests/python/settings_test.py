@@ -15,7 +15,7 @@ class Keys(unittest.TestCase):
 
     def test_every_key_of_a_recipe_is_computed_or_refused(self):
         """Runs have them all in their resolved recipes."""
-        top = {"context", "picture", "attention", "distance", "memory", "init_deviations", "global"}
+        top = {"context", "picture", "vocabulary", "attention", "distance", "memory", "init_deviations", "global"}
         self.assertEqual({key for key in self.keys if "." not in key}, settings.KEYS - top)
         made = settings.Settings({
             "kind": "decoder", "context": 8, "layers": 1, "width": 4, "heads": 1, "positions": "none",

@@ -32,6 +32,7 @@ struct DecoderConfig : StackConfig {
 
   // In schema.cpp.
   const char* kind() const override { return kind_name; }
+  bool reads_tokens() const override { return true; }
   std::unique_ptr<Model> make_model() const override;
   void visit(SettingsVisitor& v) override;
   void check(SettingsChecker& check, std::int64_t sequence_ranks) const override;

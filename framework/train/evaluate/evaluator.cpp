@@ -190,6 +190,7 @@ EvaluationResult evaluate(const Model& model, const Objective& objective, Contex
   result.abandoned = rounds.stopped();
   if (result.abandoned) return result;
   result.scored = total_of(scorer.scores(), objective.sums(), comm);
+  result.scored.bytes_per_token = sequences.bytes_per_token();
   if (result.scored.weight > 0) result.figures = objective.figures(result.scored);
   for (const EvaluationWindow& window : windows) result.bytes += window.length - window.scored_from;
   result.losses = scorer.take_losses(comm);

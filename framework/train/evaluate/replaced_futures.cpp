@@ -28,7 +28,8 @@ void ReplacedFutures::read(std::int64_t sequence, std::int64_t offset, std::int6
                      kept = changed == 0 ? context_ : position(changed - 1) + 1;
   const auto copy = [&](std::int64_t of, std::int64_t begin, std::int64_t end) {
     const EvaluationWindow& window = windows_[static_cast<std::size_t>(of % windows())];
-    if (begin < end) from_->read(window.sequence, window.start + begin, end - begin, out + begin - offset);
+    if (begin < end)
+      from_->read(window.sequence, window.start + begin, end - begin, out + (begin - offset) * token_bytes());
   };
   copy(number, offset, std::min(offset + length, kept));
   copy(number + 1, std::max(offset, kept), offset + length);

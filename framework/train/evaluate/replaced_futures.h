@@ -18,6 +18,8 @@ class ReplacedFutures final : public SequenceSet {
 
   std::int64_t sequences() const override { return windows() * (1 + positions()); }
   std::int64_t length(std::int64_t) const override { return context_; }
+  std::int64_t token_bytes() const override { return from_->token_bytes(); }
+  double bytes_per_token() const override { return from_->bytes_per_token(); }
   void read(std::int64_t sequence, std::int64_t offset, std::int64_t length, std::uint8_t* out) const override;
 
   std::int64_t windows() const { return std::ssize(windows_); }

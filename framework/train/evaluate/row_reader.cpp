@@ -46,8 +46,9 @@ const Batch& RowReader::write(const RowBytes& of, std::int64_t count, const RowK
   const BatchLayout layout(fields_, 1, positions_);
   block_.resize(layout.bytes());
   host_ = layout.at(block_.data());
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(positions_), 0);  // as many as there are positions
-  std::copy_n(of.bytes, count, bytes.data());
+  const std::int64_t each = of.wide ? 2 : 1;
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(positions_ * each), 0);  // as many as there are positions
+  std::copy_n(of.bytes, count * each, bytes.data());
   RowBytes own = of;
   own.bytes = bytes.data(), own.length = count;
   objective_.write_row_of(host_, 0, own, key);

@@ -112,16 +112,17 @@ void WindowScorer::score(const std::vector<ScoredRow>& rows, std::int64_t length
 }
 
 void WindowScorer::read(const std::vector<ScoredRow>& rows, const Batch& batch) const {
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(batch.tokens.size(1)) + 1);  // and the one before
+  const std::int64_t each = sequences_.token_bytes();
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>((batch.tokens.size(1) + 1) * each));  // and the one before
   for (std::size_t r = 0; r < rows.size(); ++r) {
     std::fill(bytes.begin(), bytes.end(), std::uint8_t{0});
     const auto row = static_cast<std::int64_t>(r);
     const bool starts = rows[r].starts, given = rows[r].window >= 0;
     const EvaluationWindow w = given ? windows_[static_cast<std::size_t>(rows[r].window)] : EvaluationWindow{};
     const std::int64_t before = starts ? 0 : 1;
-    if (given) sequences_.read(w.sequence, w.start - before, w.length + before, bytes.data() + 1 - before);
-    RowBytes of = sequences_.row(w.sequence, w.start, w.length, bytes.data() + 1);
-    of.before = bytes.front(), of.starts = starts;
+    if (given) sequences_.read(w.sequence, w.start - before, w.length + before, bytes.data() + (1 - before) * each);
+    RowBytes of = sequences_.row(w.sequence, w.start, w.length, bytes.data() + each);
+    of.before = static_cast<std::uint16_t>(kernels::Ids{bytes.data(), of.wide}[0]), of.starts = starts;
     objective_.write_row_of(batch, row, of, {0, rows[r].window});
   }
 }

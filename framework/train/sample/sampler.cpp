@@ -21,8 +21,11 @@ std::int64_t batch_of(const Context& ctx, const SampleConfig& config) {
   return ctx.queue().immediate() ? config.count : std::min(config.count, most_on_gpu);
 }
 
-std::int64_t prompted(const SampleConfig& config) {
-  return config.prompts.empty() ? 0 : static_cast<std::int64_t>(config.prompts.front().size());
+// Bytes of a token in prompts and samples.
+std::int64_t token_bytes(const Model& model) { return model.vocabulary() > ids::bytes ? 2 : 1; }
+
+std::int64_t prompted(const Model& model, const SampleConfig& config) {
+  return config.prompts.empty() ? 0 : std::ssize(config.prompts.front()) / token_bytes(model);
 }
 
 // Sequences [first, first + batch) of those to draw, in one window, and their memory.
@@ -35,15 +38,17 @@ class DrawnSequences {
         config_(config),
         batch_(batch),
         context_(model.context()),
+        each_(token_bytes(model)),
         queue_(ctx.queue()),
         state_(decodes_.begin_decoding(ctx_, batch, config.length)),
         scratch_(ctx_) {
     drawing_.sampling = config.sampling;
-    drawing_.prompted = prompted(config);
+    drawing_.prompted = prompted(model, config);
     drawing_.first_sequence = first;
-    drawing_.bytes = scratch_.tensor({batch, config.length}, Dtype::u8);
+    const Dtype id = kernels::id_type(model.vocabulary());
+    drawing_.bytes = scratch_.tensor({batch, config.length}, id);
     drawing_.log_probabilities = scratch_.tensor({batch, config.length}, Dtype::f32);
-    drawing_.previous = scratch_.tensor({batch, 1}, Dtype::u8);
+    drawing_.previous = scratch_.tensor({batch, 1}, id);
     logits_ = scratch_.tensor({batch, model.vocabulary()}, ctx.exact);
     if (!queue_.immediate()) position_ = scratch_.tensor({1}, Dtype::i64);
   }
@@ -80,12 +85,13 @@ class DrawnSequences {
 
  private:
   void begin() {
-    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(batch_ * config_.length), 0);
+    std::vector<std::uint8_t> bytes(drawing_.bytes.bytes(), 0);
     for (std::int64_t s = 0; s < batch_ && !config_.prompts.empty(); ++s) {
       const bool own = config_.prompts.size() == static_cast<std::size_t>(batch_);  // the batch's, not all sequences'
       const std::size_t index =
           config_.prompts.size() == 1 ? 0 : static_cast<std::size_t>((own ? 0 : drawing_.first_sequence) + s);
-      std::copy(config_.prompts[index].begin(), config_.prompts[index].end(), bytes.begin() + s * config_.length);
+      std::copy(config_.prompts[index].begin(), config_.prompts[index].end(),
+                bytes.begin() + s * config_.length * each_);
     }
     queue_.copy_to_device(drawing_.bytes.data(), bytes.data(), bytes.size());
     queue_.zero(drawing_.previous.data(), drawing_.previous.bytes());
@@ -106,7 +112,7 @@ class DrawnSequences {
   void several_positions(std::int64_t first, std::int64_t count) {
     Scratch scratch(ctx_);
     const std::int64_t vocabulary = logits_.size(1);
-    const Tensor before = scratch.tensor({batch_, 1, count}, Dtype::u8),
+    const Tensor before = scratch.tensor({batch_, 1, count}, drawing_.bytes.dtype()),
                  all = scratch.tensor({batch_ * count, vocabulary}, logits_.dtype()),
                  by_row = all.reshape({batch_, count, vocabulary});
     const Tensor bytes = drawing_.bytes.reshape({batch_, 1, config_.length});
@@ -189,22 +195,23 @@ class DrawnSequences {
 
   void show(std::int64_t& shown, std::int64_t done) {
     if (done <= shown) return;
-    std::string text(static_cast<std::size_t>(done - shown), '\0');
-    queue_.copy_to_host(text.data(), drawing_.bytes.as<std::uint8_t>() + shown, text.size());
+    std::string text(static_cast<std::size_t>((done - shown) * each_), '\0');
+    queue_.copy_to_host(text.data(), static_cast<const std::uint8_t*>(drawing_.bytes.data()) + shown * each_,
+                        text.size());
     queue_.synchronize();
     shown = done;
     config_.shown(text);
   }
 
   void fetch(Samples& out, std::int64_t positions) {
-    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(drawing_.bytes.count()));
-    std::vector<float> logs(bytes.size());
+    std::vector<std::uint8_t> bytes(drawing_.bytes.bytes());
+    std::vector<float> logs(static_cast<std::size_t>(drawing_.bytes.count()));
     queue_.copy_to_host(bytes.data(), drawing_.bytes.data(), drawing_.bytes.bytes());
     queue_.copy_to_host(logs.data(), drawing_.log_probabilities.data(), drawing_.log_probabilities.bytes());
     queue_.synchronize();
     for (std::int64_t s = 0; s < batch_; ++s) {
       const std::int64_t begin = s * config_.length, end = begin + positions;
-      out.bytes.emplace_back(bytes.begin() + begin, bytes.begin() + end);
+      out.bytes.emplace_back(bytes.begin() + begin * each_, bytes.begin() + end * each_);
       out.log_probabilities.emplace_back(logs.begin() + begin, logs.begin() + end);
     }
   }
@@ -213,7 +220,7 @@ class DrawnSequences {
   const GeneratesInOneKernel* generator_;  // null: the model has no such kernel
   Context ctx_;
   const SampleConfig& config_;
-  std::int64_t batch_, context_;
+  std::int64_t batch_, context_, each_;
   const Queue queue_;
   std::unique_ptr<DecodingState> state_;
   Scratch scratch_;
@@ -242,7 +249,8 @@ bool draw_sliding(const Model& model, Context& ctx, const SampleConfig& config, 
     out.bytes.push_back(prompt_of(config, first + s));
     out.log_probabilities.emplace_back();
   }
-  std::int64_t known = prompted(config), start = 0, read = 0;  // read: positions of the windows so far
+  const std::int64_t each = token_bytes(model);
+  std::int64_t known = prompted(model, config), start = 0, read = 0;  // read: positions of the windows so far
   for (std::uint64_t window = 0; read < config.length; ++window) {
     if (window > 0) start = std::min(read - context / 2, config.length - context);
     SampleConfig part = config;
@@ -251,8 +259,8 @@ bool draw_sliding(const Model& model, Context& ctx, const SampleConfig& config, 
     part.sampling.seed = seed_of_window(config.sampling.seed, window);
     part.prompts.clear();
     for (std::int64_t s = 0; s < batch; ++s) {
-      const auto from = out.bytes[static_cast<std::size_t>(begun + s)].begin() + start;
-      part.prompts.emplace_back(from, from + std::min(known - start, part.length));
+      const auto from = out.bytes[static_cast<std::size_t>(begun + s)].begin() + start * each;
+      part.prompts.emplace_back(from, from + std::min(known - start, part.length) * each);
     }
     Samples drawn;
     const bool all = DrawnSequences(model, ctx, part, first, batch)
@@ -263,11 +271,11 @@ bool draw_sliding(const Model& model, Context& ctx, const SampleConfig& config, 
       const auto row = static_cast<std::size_t>(begun + s), here = static_cast<std::size_t>(s);
       const std::vector<std::uint8_t>& bytes = drawn.bytes[here];
       const std::vector<float>& logs = drawn.log_probabilities[here];
-      const std::int64_t old = std::min(read - start, std::ssize(bytes));
-      out.bytes[row].resize(static_cast<std::size_t>(std::max(known, start + std::ssize(bytes))));
-      std::copy(bytes.begin(), bytes.end(), out.bytes[row].begin() + start);
+      const std::int64_t old = std::min(read - start, std::ssize(logs)), end = start + std::ssize(logs);
+      out.bytes[row].resize(static_cast<std::size_t>(std::max(known, end) * each));
+      std::copy(bytes.begin(), bytes.end(), out.bytes[row].begin() + start * each);
       out.log_probabilities[row].insert(out.log_probabilities[row].end(), logs.begin() + old, logs.end());
-      if (!all) out.bytes[row].resize(out.log_probabilities[row].size());
+      if (!all) out.bytes[row].resize(out.log_probabilities[row].size() * static_cast<std::size_t>(each));
     }
     if (!all) return false;
     read = start + context;
@@ -287,7 +295,7 @@ SampleMemory sample_memory(const Model& model, const Context& ctx, const SampleC
   SampleConfig window = config;
   if (slides(model, config)) {
     window.length = longest_window(model);
-    window.prompts = {std::vector<std::uint8_t>(static_cast<std::size_t>(window.length))};
+    window.prompts = {std::vector<std::uint8_t>(static_cast<std::size_t>(window.length * token_bytes(model)))};
   }
   const std::int64_t batch = batch_of(ctx, config);
   SampleMemory memory = DrawnSequences(model, planned, window, 0, batch).plan();
@@ -299,14 +307,14 @@ SampleMemory sample_memory(const Model& model, const Context& ctx, const SampleC
 
 Samples sample(const Model& model, Context& ctx, const SampleConfig& config,
                const std::function<void(std::int64_t, std::int64_t)>& progress, const std::function<bool()>& stop) {
-  LONGSTRIDE_CHECK(config.length > 0 && config.length <= longest_sample && prompted(config) <= config.length,
-                   "{} bytes after a prompt of {} for a context of {}", config.length, prompted(config),
+  LONGSTRIDE_CHECK(config.length > 0 && config.length <= longest_sample && prompted(model, config) <= config.length,
+                   "{} bytes after a prompt of {} for a context of {}", config.length, prompted(model, config),
                    model.context());
   LONGSTRIDE_CHECK(config.prompts.size() <= 1 || static_cast<std::int64_t>(config.prompts.size()) == config.count,
                    "{} prompts for {} sequences", config.prompts.size(), config.count);
   for (const auto& p : config.prompts)
-    LONGSTRIDE_CHECK(static_cast<std::int64_t>(p.size()) == prompted(config), "prompts of {} and {} bytes", p.size(),
-                     prompted(config));
+    LONGSTRIDE_CHECK(p.size() == config.prompts.front().size(), "prompts of {} and {} bytes", p.size(),
+                     config.prompts.front().size());
   LONGSTRIDE_CHECK(!config.shown || config.count == 1, "{} sequences to show", config.count);
   Samples out;
   const std::int64_t batch = batch_of(ctx, config);

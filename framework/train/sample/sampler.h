@@ -1,4 +1,4 @@
-// Draws sequences from a model, byte by byte, with the pattern-aware cache of keys and values.
+// Draws sequences from a model, byte by byte or token by token, with the pattern-aware cache of keys and values.
 //
 // On a GPU the host does not wait between positions. If the model has a kernel for it (GeneratesInOneKernel), one
 // launch draws many positions; otherwise a position is one graph that reads its number from device memory.
@@ -20,11 +20,12 @@ inline constexpr std::int64_t longest_sample = 0x7fffffff;
 
 struct SampleConfig {
   std::int64_t count = 1;      // sequences
-  std::int64_t length = 0;     // bytes of each, prompt included; at most longest_sample
+  std::int64_t length = 0;     // bytes or tokens of each, prompt included; at most longest_sample
   std::int64_t batch = 0;      // sequences at once; 0: all, and on a GPU at most 16
   kernels::Sampling sampling;  // how a byte is drawn
-  // The bytes that sequences begin with: nothing, one prompt for all, or one prompt for each, all of the same length.
-  // Prompts of `length` bytes draw nothing and only yield the prompts' probabilities.
+  // The bytes that sequences begin with, or tokens, two bytes each beyond a vocabulary of 256 (as in samples): nothing,
+  // one prompt for all, or one prompt for each, all of the same length. Prompts of `length` draw nothing and only yield
+  // the prompts' probabilities.
   std::vector<std::vector<std::uint8_t>> prompts;
   bool one_kernel = true;  // on a GPU, if the model supports it
   // Called, if there is one sequence, with its next bytes once they are known, the prompt's included.

@@ -4,7 +4,6 @@ import math
 
 import torch
 
-from .model.decoder import START
 from .model.keys import UserError, as_whole, shown
 from .tensors import open_file, path_of
 
@@ -12,8 +11,8 @@ from .tensors import open_file, path_of
 class Evaluation:
     """The sum of -log p over every byte scored, in nats."""
 
-    def __init__(self, nats, scored, windows):
-        self.nats, self.bytes, self.windows = nats, scored, windows
+    def __init__(self, nats, scored, windows, of_bytes=True):
+        self.nats, self.bytes, self.windows, self.of_bytes = nats, scored, windows, of_bytes
 
     @property
     def loss(self):
@@ -21,9 +20,13 @@ class Evaluation:
 
     @property
     def bits_per_byte(self):
+        if not self.of_bytes:
+            raise UserError("tokens were scored, whose bytes are not known here; use loss, in nats per token")
         return self.loss / math.log(2)
 
     def __repr__(self):
+        if not self.of_bytes:
+            return f"Evaluation(loss={self.loss:.10f}, tokens={self.bytes}, windows={self.windows})"
         return f"Evaluation(bits_per_byte={self.bits_per_byte:.10f}, bytes={self.bytes}, windows={self.windows})"
 
 
@@ -76,14 +79,14 @@ class WindowRun:
         while windows[self.begin][1] > 0 and windows[self.first_scored][1] - windows[self.begin][1] < lead:
             self.begin -= 1
 
-    def row(self, sequences, step, context):
-        """The bytes of a window, padded, the one before, or START where a stream starts, and how many are scored."""
+    def row(self, sequences, step, context, start_token):
+        """The bytes of a window, padded, the one before, or `start_token` where a stream starts, and how many are scored."""
         at = self.begin + step
         if at >= self.end:
-            return torch.zeros(context, dtype=torch.long), START, 0
+            return torch.zeros(context, dtype=torch.long), start_token, 0
         sequence, start, length, _ = self.windows[at]
         data = sequences[sequence][start:start + length].long()
-        before = START if step == 0 or start == 0 else int(sequences[sequence][start - 1])
+        before = start_token if step == 0 or start == 0 else int(sequences[sequence][start - 1])
         return torch.nn.functional.pad(data, (0, context - length)), before, length if at >= self.first_scored else 0
 
 
@@ -94,10 +97,10 @@ def score_in_order(model, sequences, windows, streams, lead):
     runs = [WindowRun(windows, stream, streams, lead) for stream in range(streams)]
     stream, nats, scored = model.cache(streams, context), 0.0, 0
     for step in range(max(run.end - run.begin for run in runs)):
-        rows, before, counts = zip(*(run.row(sequences, step, context) for run in runs))
+        rows, before, counts = zip(*(run.row(sequences, step, context, model.start) for run in runs))
         stream.end_segment()
         before = torch.tensor(before, device=device)
-        stream.begin(before == START)
+        stream.begin(before == model.start)
         losses = model.losses(torch.stack(rows).to(device), stream, before).double().cpu()
         nats += sum(float(row[:count].sum()) for row, count in zip(losses, counts))
         scored += sum(counts)
@@ -151,7 +154,7 @@ def evaluate(model, sequences, min_context=0, batch=None):
                 nats, scored = score_apart(model, sequences, windows, at_once)
     finally:
         model.train(training)
-    return Evaluation(nats, scored, len(windows))
+    return Evaluation(nats, scored, len(windows), model.settings.vocabulary == 256)
 
 
 def read_split(path, split="test", cross_files=False):
@@ -178,9 +181,11 @@ def read_split(path, split="test", cross_files=False):
             if split not in file:
                 raise UserError(f"{path}: has no split '{split}'")
             data = file[split]
-            if str(data.dtype) != "uint8" or data.ndim not in (1, 2):
-                raise UserError(f"{path}: '{split}' is {data.dtype} {data.shape}, but must be bytes")
-            data, bounds = data[()], file.get(f"{split}_boundaries")
+            if str(data.dtype) not in ("uint8", "uint16") or data.ndim not in (1, 2):
+                raise UserError(f"{path}: '{split}' is {data.dtype} {data.shape}, but must be bytes or 16-bit ids")
+            data = data[()]
+            data = data if data.dtype == "uint8" else data.astype("int32")  # PyTorch may lack uint16
+            bounds = file.get(f"{split}_boundaries")
             if data.ndim == 2:
                 return list(data)
             if bounds is None or cross_files:

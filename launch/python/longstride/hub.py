@@ -45,7 +45,8 @@ def config_of(model):
 
 def files_of(model):
     """Names of the files that are copied as the package has them. Pictures and sound are no text for a tokenizer."""
-    return CODE + (TOKENIZER if model.origin.get("data", "bytes") == "bytes" and not model.settings.picture else ())
+    of_text = model.start == 256 and model.origin.get("data", "bytes") == "bytes" and not model.settings.picture
+    return CODE + (TOKENIZER if of_text else ())
 
 
 def save_pretrained(model, folder):

@@ -14,7 +14,7 @@ from .model.keys import Keys, UserError, shown
 from .model.settings import Settings
 from .tensors import TYPES, parts_of, path_of, read_file
 
-KINDS = ("bytes", "cifar10", "images", "audio")
+KINDS = ("bytes", "cifar10", "images", "audio", "tokens")
 SECTIONS = {"name", "reproduces", "unpublished", "data", "model", "train", "optimizer", "objective", "parallel"}
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -93,6 +93,7 @@ def settings_of(recipe, step, where):
         sections.left.pop(name, None)
     sections.done()
     kind, context = data.choice("kind", KINDS), data.whole("context", most=1 << 24)
+    vocabulary = data.whole("vocabulary", 256, least=2, most=65535)
     data.take("path")
     data.flag("cross_files")
     data.choice("order", ("windows", "streams"), "windows")
@@ -108,9 +109,9 @@ def settings_of(recipe, step, where):
         picture = (side, side, 3)
     if isinstance(model, dict):
         model.pop("recompute", None)  # says what training stores, not what the model computes
-        for key in {"context", "picture"} & set(model):
+        for key in {"context", "picture", "vocabulary"} & set(model):
             raise UserError(f"{where}: unknown key '{key}' in model")
-        model.update(context=context, picture=picture)
+        model.update(context=context, picture=picture, vocabulary=vocabulary)
         if kind_of_model == "encoder":
             model["objective"] = asked
         windows = windows_of_stage(train, step, f"{where}: train")

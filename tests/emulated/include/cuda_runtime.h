@@ -92,6 +92,11 @@ template <class T>
 T __shfl_xor_sync(unsigned lanes, T value, int mask) {
   return longstride::emulated::of_warp(value, lanes)[threadIdx.x % 32 ^ static_cast<unsigned>(mask)];
 }
+template <class T>
+T __shfl_up_sync(unsigned lanes, T value, int offset) {
+  const unsigned lane = threadIdx.x % 32, by = static_cast<unsigned>(offset);
+  return longstride::emulated::of_warp(value, lanes)[lane >= by ? lane - by : lane];
+}
 inline bool __all_sync(unsigned, bool value) {
   const auto all = longstride::emulated::of_warp(value);
   return std::all_of(all.begin(), all.end(), [](bool x) { return x; });

@@ -58,8 +58,8 @@ const std::map<std::string, std::string> runnable_with_memory = {
     {"report", "report spanned"},
 };
 // They print what `prepare bytes` does, by the same function.
-const std::set<std::string> like_bytes = {"prepare cifar10", "prepare images", "prepare audio", "prepare listops",
-                                          "prepare pathfinder"};
+const std::set<std::string> like_bytes = {"prepare tokens", "prepare cifar10", "prepare images",
+                                          "prepare audio",  "prepare listops", "prepare pathfinder"};
 
 // A model whose heads learn how far they look back.
 constexpr const char* spans_recipe = R"(name: spanned

@@ -48,6 +48,38 @@ TEST(Sampler, LogProbabilitiesOfGivenBytesAreTheLosses) {
   }
 }
 
+// Ids of 16 bits, two bytes each in prompts and samples.
+TEST(Sampler, DrawsTokensOfLargeVocabularies) {
+  DecoderConfig config = test::toy_configs()[3].config;
+  config.vocabulary = 1000;
+  ToyModel<float> toy(config);
+  toy.randomise();
+  SampleConfig s;
+  s.count = 2;
+  s.length = config.context + 5;  // a window slides
+  s.prompts = {{7, 0, 231, 3}};   // 7 and 999
+  const Samples out = sampled(toy, s);
+  bool beyond_a_byte = false;
+  for (const auto& bytes : out.bytes) {
+    ASSERT_EQ(std::ssize(bytes), 2 * s.length);
+    const kernels::Ids ids{bytes.data(), true};
+    EXPECT_EQ(ids[0], 7);
+    EXPECT_EQ(ids[1], 999);
+    for (std::int64_t i = 0; i < s.length; ++i) {
+      EXPECT_LT(ids[i], 1000);
+      beyond_a_byte = beyond_a_byte || ids[i] > 255;
+    }
+  }
+  EXPECT_TRUE(beyond_a_byte);
+  EXPECT_NE(out.bytes[0], out.bytes[1]);
+  std::string shown;
+  s.count = 1;
+  s.shown = [&](std::string_view part) { shown += part; };
+  const Samples one = sampled(toy, s);
+  EXPECT_EQ(one.bytes[0], out.bytes[0]);
+  EXPECT_EQ(shown, std::string(one.bytes[0].begin(), one.bytes[0].end()));
+}
+
 TEST(Sampler, SamplesDoNotDependOnHowManyAreDrawnAtOnce) {
   ToyModel<float> toy(test::toy_configs()[3].config);
   toy.randomise();

@@ -10,8 +10,9 @@ class LongstrideConfig(PretrainedConfig):
     def __init__(self, settings=None, origin=None, **kwargs):
         self.settings, self.origin = settings, origin
         if settings is not None:
+            vocabulary = settings.get("vocabulary", 256)
             kwargs.update(
-                vocab_size=257, bos_token_id=256, max_position_embeddings=settings["context"],
+                vocab_size=vocabulary + 1, bos_token_id=vocabulary, max_position_embeddings=settings["context"],
                 hidden_size=settings["width"], num_hidden_layers=settings["layers"],
                 num_attention_heads=settings["heads"], tie_word_embeddings=False, use_cache=False,
             )

@@ -14,7 +14,6 @@ from .sampling import Cache, Request, generate
 from .settings import Settings
 from .stream import Stream
 
-START = 256  # in place of a byte: the vector of the first slot
 _is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)  # which PyTorch 1.13 lacks
 
 
@@ -41,7 +40,7 @@ class Embedding(nn.Module):
         width = settings.width
         self.scale = math.sqrt(width) if settings.embedding_scale else 1.0
         self.start = nn.Parameter(torch.empty(width))
-        self.token = nn.Embedding(256, width)
+        self.token = nn.Embedding(settings.vocabulary, width)
         self.position = nn.ModuleList([nn.Embedding(size, width) for size, _, _ in settings.tables()])
         self.index = [(divisor, modulus) for _, divisor, modulus in settings.tables()]
 
@@ -106,8 +105,9 @@ class Output(nn.Module):
 
     def __init__(self, settings):
         super().__init__()
-        self.weight = None if settings.tied_output else nn.Parameter(torch.empty(256, settings.width))
-        self.bias = nn.Parameter(torch.empty(256)) if settings.output_bias else None
+        self.weight = None if settings.tied_output else nn.Parameter(torch.empty(settings.vocabulary,
+                                                                                           settings.width))
+        self.bias = nn.Parameter(torch.empty(settings.vocabulary)) if settings.output_bias else None
 
     def forward(self, h, table):
         return nn.functional.linear(h, table if self.weight is None else self.weight, self.bias)
@@ -121,6 +121,7 @@ class Decoder(nn.Module):
     def __init__(self, settings):
         super().__init__()
         self.settings = settings if isinstance(settings, Settings) else Settings(settings)
+        self.start = self.settings.vocabulary  # in place of a token: the vector of the first slot
         self.embedding = Embedding(self.settings)
         if self.settings.distance:
             self.distance = Shared(self.settings)
@@ -164,7 +165,7 @@ class Decoder(nn.Module):
                 p.normal_(0, deviation(p.shape[-1]) / shrink)
 
     def slots(self, previous, first=0, cache=None):
-        """Logits of slots first, first + 1, ..., of which each holds the byte before its position, or START.
+        """Logits of slots first, first + 1, ..., of which each holds the byte or token before its position, or `start`.
 
         `cache` is what earlier calls have read: a Cache of keys and values, or with distances a Stream.
         """
@@ -186,12 +187,11 @@ class Decoder(nn.Module):
         return self.output(self.output_dropout(h), self.embedding.token.weight)
 
     def checked(self, tokens):
-        return checked_tokens(tokens)
+        return checked_tokens(tokens, self.settings.vocabulary)
 
-    @staticmethod
-    def previous(tokens, before=None):
-        """What the slots hold: `before` or START, then every byte but the last."""
-        first = tokens.new_full((tokens.shape[0], 1), START) if before is None else before[:, None]
+    def previous(self, tokens, before=None):
+        """What the slots hold: `before` or `start`, then every token but the last."""
+        first = tokens.new_full((tokens.shape[0], 1), self.start) if before is None else before[:, None]
         return torch.cat([first, tokens[:, :-1]], 1)
 
     def forward(self, tokens):
@@ -200,7 +200,7 @@ class Decoder(nn.Module):
     def losses(self, tokens, stream=None, before=None):
         """-log p(byte | the bytes before it) in nats, (batch, positions): what `longstride eval` averages.
 
-        With what a Stream has read, `before` (batch) holds the byte before each row, or START.
+        With what a Stream has read, `before` (batch) holds the token before each row, or `start`.
         """
         tokens = self.checked(tokens)
         logits = self.slots(self.previous(tokens, before), 0, stream)
@@ -233,7 +233,7 @@ class Decoder(nn.Module):
 
     def generate(self, prompt=b"", length=None, count=1, temperature=1.0, top_k=0, top_p=1.0, seed=1):
         """`count` sequences of `length` bytes (default: the context) that begin with the prompt, as a list of bytes. A
-        model that remembers writes beyond its context.
+        model that remembers writes beyond its context. Of tokens, prompts and sequences are lists of ids.
 
         `prompt` is bytes, or a list of `count` of equal lengths. The other arguments are the options of
         `longstride sample`, and so are the draws: the same bytes unless rounding decides between two.

@@ -1,8 +1,8 @@
 """A Longstride model for transformers.
 
-Tokens are bytes, 0 to 255. Every sequence begins with token 256, which stands for the vector in the first slot, and is
-put before sequences that lack it; the logits of a position predict the next byte, as transformers has it, and never
-token 256.
+Tokens are bytes, 0 to 255, or ids below another vocabulary. Every sequence begins with the first id beyond (256), which
+stands for the vector in the first slot and is put before sequences that lack it; the logits of a position predict the next
+one, as transformers has it, and never that.
 """
 import torch
 from transformers import GenerationMixin, PreTrainedModel
@@ -125,16 +125,19 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
     def check_form(self, input_ids, unused):
         whole = input_ids is not None and input_ids.dim() == 2 and input_ids.numel() > 0
         if not whole or input_ids.is_floating_point():
-            raise UserError(f"input_ids must be whole numbers, (batch, positions): {self.model.start}, then bytes")
+            raise UserError(f"input_ids must be whole numbers, (batch, positions): {self.model.start}, then {self.kind()}")
         for name, value in unused.items():
             if value is not None and value is not False and name in (
                     "inputs_embeds", "past_key_values", "position_ids", "output_attentions", "output_hidden_states"):
                 raise UserError(f"{name} is given, but a Longstride model does not take it")
+
+    def kind(self):
+        return "bytes" if self.model.start == 256 else "ids"
 
     def check_tokens(self, input_ids):
         start = self.model.start
         beyond = (input_ids[:, 0] > start).any() | (input_ids[:, 1:] >= start).any()
         if bool((input_ids < 0).any() | beyond):  # asked once, as a GPU is waited for
             least = int(input_ids.min())
-            raise UserError(f"input_ids has {least if least < 0 else int(input_ids.max())}, but tokens are bytes, 0 to "
-                            f"{start - 1}, after a first {start}")
+            raise UserError(f"input_ids has {least if least < 0 else int(input_ids.max())}, but tokens are "
+                            f"{self.kind()}, 0 to {start - 1}, after a first {start}")

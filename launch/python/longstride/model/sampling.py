@@ -37,7 +37,7 @@ class Request:
         for name, value, most in [("temperature", temperature, 100), ("top_p", top_p, 1)]:
             if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value <= most:
                 raise UserError(f"{name} is {shown(value)}, but must be a number from 0 to {most}")
-        known = isinstance(self.prompts, (list, tuple)) and all(isinstance(p, (bytes, bytearray)) for p in self.prompts)
+        known = isinstance(self.prompts, (list, tuple)) and all(map(self.is_prompt, self.prompts))
         if not known or len(self.prompts) not in (1, self.count):
             raise UserError(f"prompt is {shown(prompt)}, but must be bytes, or a list of bytes for each of {self.count} "
                             "sequences")
@@ -53,6 +53,11 @@ class Request:
             raise UserError(f"{name} is {shown(value)}, but must be a whole number of at least {least}{upper}")
         return found
 
+    @staticmethod
+    def is_prompt(prompt):
+        ids = isinstance(prompt, (list, tuple)) and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt)
+        return ids or isinstance(prompt, (bytes, bytearray))
+
     def fit(self, settings):
         context = settings.context
         self.length = context if self.length is None else self.length
@@ -63,10 +68,12 @@ class Request:
             raise UserError(f"the prompt has {given} bytes, but must be shorter than the {self.length} bytes of a "
                             "sample")
         prompts = self.prompts if len(self.prompts) == self.count else self.prompts * self.count
+        if any(not 0 <= token < settings.vocabulary for p in prompts for token in p):
+            raise UserError(f"a prompt has an id that is not from 0 to {settings.vocabulary - 1}")
         return torch.tensor([list(p) for p in prompts], dtype=torch.long).reshape(self.count, given)
 
     def draw(self, logits, position):
-        """A byte for each row of (count, 256) logits, which are in double on the CPU."""
+        """A byte or token for each row of (count, vocabulary) logits, which are in double on the CPU."""
         order = torch.sort(logits, dim=-1, descending=True, stable=True)  # among equals the smaller byte comes first
         if self.temperature == 0:
             return order.indices[:, 0]
@@ -115,7 +122,7 @@ def generate(module, request):
     module.eval()
     try:
         cache = module.cache(request.count, request.length)
-        slots = torch.cat([torch.full((request.count, 1), 256), tokens], 1)  # the start vector, then bytes
+        slots = torch.cat([torch.full((request.count, 1), module.start), tokens], 1)  # the start vector, then tokens
         first = 0
         for position in range(tokens.shape[1], request.length):
             logits = module.slots(slots[:, first:].to(like.device), first, cache)[:, -1].double().cpu()
@@ -123,4 +130,4 @@ def generate(module, request):
             first = position + 1
     finally:
         module.train(training)
-    return [bytes(row) for row in slots[:, 1:].tolist()]
+    return [bytes(row) if module.start == 256 else row for row in slots[:, 1:].tolist()]

@@ -20,7 +20,7 @@ STRIDED = ("local", "column", "fixed_block", "fixed_summary")
 # Parts that `merged` joins, one of each.
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary", "first")
 KEYS = {
-    "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
+    "kind", "context", "vocabulary", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
     "embedding_dropout", "inner_dropout", "output_dropout", "positions", "rotary_base", "query_key_norm", "init",
     "init_deviation", "init_deviations", "norm", "activation", "attention_bias", "feed_forward_bias", "tied_output",
     "output_bias", "embedding_scale", "embedding_norm", "types", "global", "attention", "distance", "memory", "mixers",
@@ -147,12 +147,13 @@ class Pattern:
 
 
 class Settings:
-    """A recipe's `model:`, and of its data the context and a picture's (rows, columns, channels)."""
+    """A recipe's `model:`, and of its data the context, the vocabulary and a picture's (rows, columns, channels)."""
 
     def __init__(self, values, where="model"):
         keys = Keys(values, where)
         self.kind = keys.choice("kind", KINDS)
         self.context = keys.whole("context", most=1 << 24)
+        self.vocabulary = keys.whole("vocabulary", 256, least=2, most=65535)
         picture = keys.take("picture", ())
         self.layers = keys.whole("layers", most=4096)
         self.width = keys.whole("width", most=65536)

@@ -54,6 +54,11 @@ inline float warp_sum(float x) {
   return x;
 }
 
+inline float warp_max(float x) {
+  for (int offset = 16; offset > 0; offset /= 2) x = std::fmax(x, __shfl_xor_sync(~0u, x, offset));
+  return x;
+}
+
 inline bool aligned(const void* pointer, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
 }

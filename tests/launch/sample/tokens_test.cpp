@@ -1,0 +1,119 @@
+// Runs on tokens: ids of 16 bits from files, and text through SentencePiece.
+#include <nlohmann/json.hpp>
+
+#include "datasets/tokens/text_ids.h"
+#include "launch/sample/run_tokens.h"
+#include "tests/support/text_run.h"
+
+namespace longstride::testing {
+namespace {
+
+using nlohmann::json;
+
+std::string with_data(std::string recipe, const std::string& data) {
+  const std::string bytes = "kind: bytes, path: x.h5";
+  return recipe.replace(recipe.find(bytes), bytes.size(), data);
+}
+
+std::string ids_below(int vocabulary, int count) {
+  std::string bytes;
+  for (int i = 0; i < count; ++i) {
+    const int id = i * i % vocabulary;
+    bytes += {static_cast<char>(id & 255), static_cast<char>(id >> 8)};
+  }
+  return bytes;
+}
+
+constexpr const char* few_steps =
+    "steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1, evaluate_every: 2, sample_every: 2, sample_length: 5";
+
+class TokensRun : public TextRun {
+ protected:
+  TokensRun()
+      : TextRun(with_data(text_recipe(1, few_steps), "kind: tokens, vocabulary: 300, path: ids.h5"),
+                {{"prepare", "tokens", "--input", "ids.bin", "--vocabulary", "300", "--output", "ids.h5"},
+                 {"train", "r.yaml", "--run", "run"}},
+                {{"ids.bin", ids_below(300, 4000)}}) {}
+};
+
+TEST_F(TokensRun, AreScoredInNatsPerToken) {
+  const json out = json::parse(run_well({"eval", "run", "--split", "test", "--json"}).out);
+  EXPECT_EQ(out.at("tokens"), 200);
+  EXPECT_NEAR(out.at("loss"), std::log(300), 0.5);
+  EXPECT_FALSE(out.contains("bits_per_byte"));  // there is no text
+  EXPECT_NE(run_well({"eval", "run", "--split", "test"}).out.find("nats per token"), std::string::npos);
+  EXPECT_NE(text("run/metrics.jsonl").find("\"loss\""), std::string::npos);
+  EXPECT_EQ(text("run/metrics.jsonl").find("bits_per_byte"), std::string::npos);
+  run_well({"report", "run", "--output", "report.html"});
+  EXPECT_NE(text("report.html").find("loss"), std::string::npos);
+}
+
+TEST_F(TokensRun, AreDrawnAndContinuedAsNumbers) {
+  EXPECT_FALSE(text("run/samples/step-00000002/sample-000.txt").empty());
+  const std::string drawn = run_well({"sample", "run", "--prompt-text", "299 256 7", "--length", "70"}).out;
+  EXPECT_TRUE(drawn.starts_with("299 256 7 ")) << drawn;
+  EXPECT_EQ(std::count(drawn.begin(), drawn.end(), ' '), 70);
+  EXPECT_EQ(run_well({"sample", "run", "--prompt-text", "299 256 7", "--length", "70", "--batch", "1"}).out, drawn);
+  expect_refused_with({"sample", "run", "--prompt-text", "300"}, "'300' is no id of a token below 300");
+  write_text(dir / "numbers.txt", "1 2 3 299");
+  const json encoded =
+      json::parse(run_well({"encode", "run", "--input", "numbers.txt", "--output", "e.npy", "--json"}).out);
+  EXPECT_EQ(encoded.at("tokens"), 4);
+}
+
+TEST_F(TokensRun, AreContinuedFromASplit) {
+  const std::string drawn =
+      run_well({"sample", "run", "--complete", "test", "--given", "60", "--length", "64", "--count", "1"}).out;
+  const std::string split = text("ids.bin").substr(2 * 3800, 2 * 60);
+  std::string expected;
+  for (std::size_t i = 0; i < split.size(); i += 2)
+    expected +=
+        std::to_string(static_cast<unsigned char>(split[i]) + 256 * static_cast<unsigned char>(split[i + 1])) + " ";
+  EXPECT_TRUE(drawn.starts_with(expected)) << drawn;
+}
+
+TEST_F(TokensRun, AreResumedBitForBit) {
+  copy_run("run", "again");
+  run_well({"train", "r.yaml", "--run", "once", "--set", "train.steps=4", "--set", "train.checkpoint_every=2"});
+  run_well({"train", "r.yaml", "--run", "twice", "--set", "train.steps=4", "--set", "train.checkpoint_every=2"});
+  EXPECT_EQ(checkpoint_file("once", 4, "model.safetensors"), checkpoint_file("twice", 4, "model.safetensors"));
+}
+
+TEST_F(TokensRun, RecipesThatCannotBeAreRefused) {
+  expect_refused_with({"train", "r.yaml", "--run", "a", "--set", "data.vocabulary=400"},
+                      "its tokens have 300 ids, but data.vocabulary is 400");
+  expect_refused_with({"plan", "r.yaml", "--set", "data.kind=bytes"}, "only data.kind tokens has one");
+  expect_refused_with({"plan", "r.yaml", "--set", "data.vocabulary=65536"}, "from 2 to 65535 ids");
+  expect_refused_with({"plan", "r.yaml", "--set", "objective.kind=masked"}, "objective.kind");
+  expect_refused_with({"plan", "r.yaml", "--set", "model.kind=encoder"}, "model.kind encoder reads bytes only");
+  expect_refused_with({"attention", "run"}, "was trained on tokens");
+}
+
+// A run has its tokenizer, whatever happens to the data.
+TEST(TokensOfTextRun, KeepsItsTokenizer) {
+  if (!encodes_text()) GTEST_SKIP() << "this build lacks SentencePiece";
+  const TemporaryDirectory dir;
+  std::string story;
+  for (int i = 0; i < 4000; ++i) story += (i * i + i / 3) % 5 < 2 ? "the wind " : i % 4 == 0 ? "crosses\n" : "a river ";
+  write_text(dir / "text.txt", story);
+  write_text(dir / "r.yaml", with_data(text_recipe(1, few_steps), "kind: tokens, vocabulary: 300, path: t.h5"));
+  const auto run = [&](const Arguments& arguments) { return run_command(arguments, dir.path()); };
+  ASSERT_EQ(
+      run({"prepare", "tokens", "--input", "text.txt", "--train-vocabulary", "300", "--output", "t.h5"}).exit_code, 0);
+  ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0);
+  const json scores = json::parse(run({"eval", "run", "--split", "test", "--json"}).out);
+  const json about = json::parse(run({"info", "t.h5", "--json"}).out).at("splits").at("test");
+  EXPECT_NEAR(scores.at("bits_per_byte").get<double>(),
+              scores.at("loss").get<double>() / std::log(2) * about.at("tokens").get<double>() /
+                  about.at("text_bytes").get<double>(),
+              1e-9);
+  std::filesystem::remove(dir / "t.h5");
+  const std::string drawn = run({"sample", "run", "--prompt-text", "the wind\n crosses", "--length", "30"}).out;
+  EXPECT_TRUE(drawn.starts_with("the wind\n crosses")) << drawn;
+  EXPECT_NE(text_of(dir / "run/metrics.jsonl").find("bits_per_byte"), std::string::npos);
+  write_text(dir / "run/tokenizer.model", text_of(dir / "run/tokenizer.model") + "x");
+  EXPECT_NE(run({"sample", "run"}).err.find("is not the tokenizer that the run was trained with"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace longstride::testing
