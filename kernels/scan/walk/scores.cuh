@@ -14,13 +14,13 @@ __device__ __forceinline__ void each_block(F&& f) {
     if (const int early = Share::group_number() * blocks + b; early <= Share::strip()) f(b, early);
 }
 // The products of a strip's rows of two tiles, left and right, for visible blocks.
-template <int K, int Unrolled = 2, class T, int C>
+template <int K, class T, int C>
 __device__ __forceinline__ void multiply_visible(Strip<1> (&sums)[Shares<K>::template blocks<chunk>],
                                                  Swizzled<T, C> left, Swizzled<T, C> right) {
   const int row = Shares<K>::strip() * part;
 #pragma unroll
   for (auto& sum : sums) set_zero(sum);
-#pragma unroll Unrolled
+#pragma unroll 2
   for (int s = 0; s < C / 16; ++s) {
     std::uint32_t a[4];
     load_left(a, left, row, 16 * s);
@@ -33,45 +33,16 @@ __device__ __forceinline__ void multiply_visible(Strip<1> (&sums)[Shares<K>::tem
   }
 }
 
-// Blocks of a strip's products as left operands: they go from accumulators to operands in registers, so that no warp
-// waits for another's.
-using PartOperands = std::uint32_t[parts][4];
-// Calls f(part) for those that the strip's queries see, or that see its keys.
-template <bool OfKeys, int K, class F>
-__device__ __forceinline__ void each_part(F&& f) {
-  const int strip = Shares<K>::strip();
-#pragma unroll
-  for (int p = 0; p < parts; ++p)
-    if (OfKeys ? p >= strip : p <= strip) f(p);
-}
-// The products of the strip's rows of `own` with such parts of `other`, each changed by f(query, key, element, the
-// next, which is another query's if OfKeys).
-template <bool OfKeys, int K, int Unrolled, class T, int C, class F>
-__device__ __forceinline__ void set_part_operands(PartOperands& to, Swizzled<T, C> own, Swizzled<T, C> other, F&& f) {
-  const int row = Shares<K>::strip() * part;
-  Strip<1> sums[parts];
-#pragma unroll
-  for (auto& sum : sums) set_zero(sum);
-#pragma unroll Unrolled
-  for (int s = 0; s < C / 16; ++s) {
-    std::uint32_t a[4];
-    load_left(a, own, row, 16 * s);
-    each_part<OfKeys, K>([&](int p) {
-      std::uint32_t x[4];
-      load_right(x, Across<Swizzled<T, C>>{other}, 16 * s, p * part);
-      multiply_add<T>(sums[p].d[0][0], a, x[0], x[1]);
-      multiply_add<T>(sums[p].d[0][1], a, x[2], x[3]);
+// Q K^T of rows that are scaled (channel_logs.cuh).
+template <int K, class T>
+__device__ inline void set_plain_scores(Swizzled<T, chunk> scores, Swizzled<T, K> q, Swizzled<T, K> k) {
+  Strip<1> sums[Shares<K>::template blocks<chunk>];
+  multiply_visible<K>(sums, q, k);
+  each_block<K>([&](int b, int early) {
+    sums[b].each_pair([&](int r, int c, float x, float y) {
+      const int query = Shares<K>::strip() * part + r, key = early * part + c;
+      scores.set_pair(query, key, key <= query ? x : 0.0f, key < query ? y : 0.0f);
     });
-  }
-  each_part<OfKeys, K>([&](int p) {
-    sums[p].each_pair([&](int r, int c, float& x, float& y) {
-      OfKeys ? f(p * part + c, row + r, x, y) : f(row + r, p * part + c, x, y);
-    });
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float* const d = sums[p].d[0][i / 2] + i % 2 * 2;
-      to[p][i] = pack<T>(d[0], d[1]);
-    }
   });
 }
 

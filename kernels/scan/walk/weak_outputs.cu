@@ -11,34 +11,12 @@ template <class T, int K, int V>
 struct WeakOutputs : Outputs<T, K, V> {
   using Logs = ChannelLogs<K>;
   using Base = Outputs<T, K, V>;
-  using Share = Shares<K>;
-  using Base::call, Base::unit, Base::run, Base::count, Base::staged, Base::ones, Base::q, Base::k, Base::v,
-      Base::place;
+  using Base::call, Base::unit, Base::run, Base::count, Base::staged, Base::scores, Base::ones, Base::q, Base::k,
+      Base::v, Base::place;
   static_assert(2 * sizeof(typename Logs::Totals) <= sizeof(Near));
 
   __device__ typename Logs::Totals& totals(int step) const {
     return reinterpret_cast<typename Logs::Totals*>(memory + Base::Memory::near)[step % 2];
-  }
-  __device__ void write(int step, float scale) const {
-    const Place at = place(step);
-    const int row = Share::strip() * part, column = Share::group_number() * (V / Share::groups);
-    PartOperands seen;
-    set_part_operands<false, K, 2>(seen, q(step), k(step), [](int query, int key, float& x, float& y) {
-      x = key <= query ? x : 0.0f;
-      y = key < query ? y : 0.0f;
-    });
-    Strip<Base::blocks> o;
-    set_zero(o);
-    float below[4] = {};
-    multiply<K / 16>(o, q(step), row, staged.tile, column);
-    if (call.normalised) this->add_state_below(below, q(step), row);
-    scale_rows(o, scale, scale);
-    each_part<false, K>([&](int p) {
-      add_rows<T>(o, seen[p], v(step), p * part, column);
-      if (call.normalised) add_column<T>(below, seen[p], ones);
-    });
-    if (call.normalised) divide<K>(o, below, call, at);
-    store_rows<T>(o, call.o, at, row, column, call.value_size, call.values_aligned);
   }
   __device__ void walk() {
     State<T, K, V> state;
@@ -61,12 +39,14 @@ struct WeakOutputs : Outputs<T, K, V> {
       state.scale(Logs::to_middle(totals(step), low), Logs::to_middle(totals(step), high));
       const float scale = state.stage(staged, call.normalised);
       __syncthreads();
+      set_plain_scores<K>(scores, q(step), k(step));
+      __syncthreads();
       if (more) {
         state.add(
             k(step), v(step), [](auto&, int) {}, call.normalised ? ones : nullptr);
         state.scale(Logs::from_middle(totals(step), low), Logs::from_middle(totals(step), high));
       }
-      write(step, scale);
+      this->write(step, scale);
     }
   }
 };
