@@ -1,3 +1,4 @@
+#include "kernels/base/add_partials.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"
 #include "kernels/scan_gates/scan_gates.h"
@@ -100,31 +101,18 @@ __global__ void __launch_bounds__(threads)
   }
 #pragma unroll
   for (int v = 0; v < V; ++v) {
-    sums[0][warp][lane * V + v] = of_rate[v];
-    sums[1][warp][lane * V + v] = of_bias[v];
+    sums[0][warp][lane * V + v] = of_bias[v];
+    sums[1][warp][lane * V + v] = of_rate[v];
   }
   __syncthreads();
-  if (warp >= 2 || j >= columns) return;
+  const int totals = gate == ScanGate::softplus ? 2 : 1;
+  if (warp >= totals || j >= columns) return;
 #pragma unroll
   for (int v = 0; v < V; ++v) {
     float sum = 0;
     for (int w = 0; w < warps; ++w) sum += sums[warp][w][lane * V + v];
-    partials[(static_cast<std::int64_t>(blockIdx.x) * 2 + warp) * columns + j + v] = sum;
+    partials[(static_cast<std::int64_t>(blockIdx.x) * totals + warp) * columns + j + v] = sum;
   }
-}
-
-// The partial sums of rate and bias, each on its own.
-__global__ void __launch_bounds__(threads)
-    add_gate_sums_kernel(const float* partials, std::int64_t chunks, std::int64_t columns, float* drate, float* dbias) {
-  const std::int64_t j = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (j >= columns) return;
-  float of_rate = 0, of_bias = 0;
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    of_rate += partials[2 * chunk * columns + j];
-    of_bias += partials[(2 * chunk + 1) * columns + j];
-  }
-  if (drate != nullptr) drate[j] += of_rate;
-  dbias[j] += of_bias;
 }
 
 // Calls f(T, number of columns per thread): four, or one where rows are not aligned.
@@ -172,8 +160,9 @@ void scan_gates_backward(const ScanGatesBackwardArgs& args, const Launch& launch
         launch, args.gate, dy, args.x.as<const T>(), args.rate.as<const float>(), args.bias.as<const float>(), factor,
         args.dx.as<T>(), rows, columns, split.rows, args.scratch.as<float>());
   });
-  run("scan_gates_backward", add_gate_sums_kernel, {blocks_for(columns, threads), threads}, launch,
-      args.scratch.as<const float>(), split.chunks, columns, args.drate.as<float>(), args.dbias.as<float>());
+  PartialSums sums(args.scratch.as<const float>(), split.chunks, columns, args.dbias.as<float>());
+  if (args.drate.given()) sums.add(args.drate.as<float>());
+  add_partials(sums, launch);
 }
 
 }  // namespace longstride::kernels::cuda

@@ -23,8 +23,7 @@ struct GradientsMemory {
   static_assert(state_bytes == bytes_of_tile<T>(K, V) + sizeof(float) * K && rest % 16 == 0);
 };
 
-// Unrolled: steps of a product.
-template <class T, int K, int V, int More = 0, int Unrolled = 2>
+template <class T, int K, int V, int More = 0>
 struct RunGradients {
   using Memory = GradientsMemory<T, K, V, More>;
   using Share = Shares<K>;
@@ -89,7 +88,7 @@ struct RunGradients {
   template <class F>
   __device__ void each_error_block(F&& f) const {
     Strip<1> sums[Share::template blocks<chunk>];
-    multiply_visible<K, Unrolled>(sums, dout, v);
+    multiply_visible<K>(sums, dout, v);
     each_block<K>([&](int b, int early) {
       if (call.normalised)
         sums[b].each_pair([&](int r, int, float& x, float& y) {
@@ -135,7 +134,7 @@ struct RunGradients {
   template <int Blocks>
   __device__ void read_before(Strip<Blocks>& sum, float scale, int column) const {
     set_zero(sum);
-    multiply<V / 16, Unrolled>(sum, dout, row, Across<ValueTile>{before.tile}, column);
+    multiply<V / 16>(sum, dout, row, Across<ValueTile>{before.tile}, column);
     scale_rows(sum, scale, scale);
     if (!call.normalised) return;
     sum.each_pair([&](int r, int c, float& x, float& y) {
@@ -146,7 +145,7 @@ struct RunGradients {
   template <int Blocks>
   __device__ void read_behind(Strip<Blocks>& sum, float scale, int column) const {
     set_zero(sum);
-    multiply<V / 16, Unrolled>(sum, v, row, Across<ValueTile>{behind.tile}, column);
+    multiply<V / 16>(sum, v, row, Across<ValueTile>{behind.tile}, column);
     scale_rows(sum, scale, scale);
     if (!call.normalised) return;
     sum.each_pair([&](int, int c, float& x, float& y) {

@@ -14,13 +14,13 @@ __device__ __forceinline__ void each_block(F&& f) {
     if (const int early = Share::group_number() * blocks + b; early <= Share::strip()) f(b, early);
 }
 // The products of a strip's rows of two tiles, left and right, for visible blocks.
-template <int K, int Unrolled = 2, class T, int C>
+template <int K, class T, int C>
 __device__ __forceinline__ void multiply_visible(Strip<1> (&sums)[Shares<K>::template blocks<chunk>],
                                                  Swizzled<T, C> left, Swizzled<T, C> right) {
   const int row = Shares<K>::strip() * part;
 #pragma unroll
   for (auto& sum : sums) set_zero(sum);
-#pragma unroll Unrolled
+#pragma unroll 2
   for (int s = 0; s < C / 16; ++s) {
     std::uint32_t a[4];
     load_left(a, left, row, 16 * s);

@@ -132,10 +132,10 @@ __device__ __forceinline__ void add_rows(Strip<Blocks>& strip, const std::uint32
   }
 }
 
-// strip += left's rows [row, +16) times right's columns [column, +16 Blocks), over 16 Steps, Unrolled at a time.
-template <int Steps, int Unrolled = 2, int Blocks, class Left, class Right>
+// strip += left's rows [row, +16) times right's columns [column, +16 Blocks), over 16 Steps.
+template <int Steps, int Blocks, class Left, class Right>
 __device__ __forceinline__ void multiply(Strip<Blocks>& strip, Left left, int row, Right right, int column) {
-#pragma unroll Unrolled
+#pragma unroll 2
   for (int s = 0; s < Steps; ++s) {
     std::uint32_t a[4];
     load_left(a, left, row, 16 * s);

@@ -18,18 +18,16 @@ struct WeakMemory : GradientsMemory<T, K, V> {
   static_assert(bytes <= 227 * 1024);
 };
 
-// Two blocks have registers for operands that are read early.
-inline constexpr int unrolled = 2;
-
 template <class T, int K, int V>
-struct WeakGradients : RunGradients<T, K, V, 0, unrolled> {
+struct WeakGradients : RunGradients<T, K, V> {
   using Memory = WeakMemory<T, K, V>;
-  using Base = RunGradients<T, K, V, 0, unrolled>;
+  using Base = RunGradients<T, K, V>;
   using Logs = ChannelLogs<K>;
   using Base::call, Base::row, Base::q, Base::k, Base::v, Base::dout, Base::before, Base::behind, Base::scores,
-      Base::numbers, Base::own, Base::scales, Base::count, Base::place, Base::value_blocks, Base::key_columns;
+      Base::errors, Base::numbers, Base::scales, Base::count, Base::place, Base::value_blocks, Base::key_columns;
   using typename Base::KeyTile;
   using typename Base::Share;
+  using typename Base::Square;
   using typename Base::ValueTile;
   static constexpr int half = key_columns / 2;  // columns that are computed at a time
   using Half = Strip<half / 16>;
@@ -85,79 +83,24 @@ struct WeakGradients : RunGradients<T, K, V, 0, unrolled> {
     this->keep(state, count - 1);
   }
 
-  // Blocks of 16 x 16 go from accumulators to operands in registers, so that warps need not wait for each other: errors
-  // are computed again, transposed, instead. Calls f(part) for those that the strip's queries see, or that see its
-  // keys.
-  using Operands = std::uint32_t[parts][4];
-  template <bool OfKeys, class F>
-  __device__ __forceinline__ static void each_part(F&& f) {
-#pragma unroll
-    for (int p = 0; p < parts; ++p)
-      if (OfKeys ? p >= Share::strip() : p <= Share::strip()) f(p);
-  }
-  // The products of the strip's rows of `own` with parts of `other`, each changed by f(query, key, element, the next,
-  // which is another query's if OfKeys).
-  template <bool OfKeys, class Tile, class F>
-  __device__ __forceinline__ void set_operands(Operands& to, const Tile& own, const Tile& other, F&& f) const {
-    Strip<1> sums[parts];
-#pragma unroll
-    for (auto& sum : sums) set_zero(sum);
-#pragma unroll unrolled
-    for (int s = 0; s < Tile::columns / 16; ++s) {
-      std::uint32_t a[4];
-      load_left(a, own, row, 16 * s);
-      each_part<OfKeys>([&](int p) {
-        std::uint32_t x[4];
-        load_right(x, Across<Tile>{other}, 16 * s, p * part);
-        multiply_add<T>(sums[p].d[0][0], a, x[0], x[1]);
-        multiply_add<T>(sums[p].d[0][1], a, x[2], x[3]);
-      });
-    }
-    each_part<OfKeys>([&](int p) {
-      sums[p].each_pair([&](int r, int c, float& x, float& y) {
-        OfKeys ? f(p * part + c, row + r, x, y) : f(row + r, p * part + c, x, y);
-      });
-      pack_operand<T>(to[p], *reinterpret_cast<float(*)[8]>(sums[p].d[0][0]), 0);
+  __device__ void set_squares() const {
+    Strip<1> sums[Share::template blocks<chunk>];
+    multiply_visible<K>(sums, q, k);
+    each_block<K>([&](int b, int early) {
+      sums[b].each_pair([&](int r, int c, float x, float y) { this->put_score(row + r, early * part + c, x, y); });
+    });
+    this->each_error_block([&](Strip<1>& sum, int early) {
+      sum.each_pair([&](int r, int c, float x, float y) { this->put_error(row + r, early * part + c, x, y); });
     });
   }
   __device__ void write_dv(const Place& at, float scale) const {
     const int column = Share::group_number() * (V / Share::groups);
-    Operands seen;
-    set_operands<true>(seen, k, q, [&](int query, int key, float& x, float& y) {
-      x = key <= query ? x : 0.0f;
-      y = key <= query + 1 ? y : 0.0f;
-      if (!call.normalised) return;
-      const float2 summed = unpack<T>(pack<T>(x, y));  // as the denominators have summed them
-      x = summed.x * numbers.inverse[query];
-      y = summed.y * numbers.inverse[query + 1];
-    });
     Strip<value_blocks> sum;
     set_zero(sum);
-    multiply<K / 16, unrolled>(sum, k, row, behind.tile, column);
+    multiply<K / 16>(sum, k, row, behind.tile, column);
     scale_rows(sum, scale, scale);
-    each_part<true>([&](int p) { add_rows<T>(sum, seen[p], dout, p * part, column); });
+    for (int p = Share::strip(); p < parts; ++p) this->add_block(sum, Across<Square>{scores}, dout, p, column);
     store_rows<T>(sum, call.dv, at, row, column, call.value_size, call.values_aligned);
-  }
-  // Errors of the strip's queries, and of its keys; a position's own is kept apart (gradients.cuh).
-  __device__ void set_errors(Operands& of_queries, Operands& of_keys) const {
-    const auto of_query = [&](float& x, int query) {
-      if (call.normalised) x = (x + numbers.of_z[query]) * numbers.inverse[query];
-    };
-    set_operands<false>(of_queries, dout, v, [&](int query, int key, float& x, float& y) {
-      of_query(x, query);
-      of_query(y, query);
-      if (key == query) own[query] = x;
-      if (key + 1 == query) own[query] = y;
-      x = key < query ? x : 0.0f;
-      y = key + 1 < query ? y : 0.0f;
-    });
-    set_operands<true>(of_keys, v, dout, [&](int query, int key, float& x, float& y) {
-      of_query(x, query);
-      of_query(y, query + 1);
-      x = key < query ? x : 0.0f;
-      y = key < query + 1 ? y : 0.0f;
-    });
-    __syncwarp();
   }
   // dots += sign times the products of a sum, element by element, with a tile's rows.
   __device__ void add_dots(Half& dots, Half& sum, const KeyTile& tile, int column, float sign) const {
@@ -172,14 +115,14 @@ struct WeakGradients : RunGradients<T, K, V, 0, unrolled> {
       }
   }
   // q_i dq_i to dots.
-  __device__ void write_dq(const Place& at, float scale, int column, const Operands& errors, Half& dots) const {
+  __device__ void write_dq(const Place& at, float scale, int column, Half& dots) const {
     Half sum;
     this->read_before(sum, scale, column);
     sum.each_pair([&](int, int c, float& x, float& y) {
       x *= middle[column + c];
       y *= middle[column + c + 1];
     });
-    each_part<false>([&](int p) { add_rows<T>(sum, errors[p], k, p * part, column); });
+    for (int p = 0; p <= Share::strip(); ++p) this->add_block(sum, errors, k, p, column);
     add_dots(dots, sum, q, column, 1);
     this->add_own(sum, k, column);
     sum.each_pair([&](int r, int c, float& x, float& y) {
@@ -190,11 +133,10 @@ struct WeakGradients : RunGradients<T, K, V, 0, unrolled> {
     store_rows<T>(sum, call.dq, at, row, column, call.key_size, call.keys_aligned);
   }
   // -k_i dk_i from within the chunk to dots, which end in place of the factors, and the rest of it to of_keys.
-  __device__ void write_dk(const Place& at, float scale, int column, const Operands& errors, Half& dots,
-                           Half& of_keys) const {
+  __device__ void write_dk(const Place& at, float scale, int column, Half& dots, Half& of_keys) const {
     Half sum, within;
     set_zero(within);
-    each_part<true>([&](int p) { add_rows<T>(within, errors[p], q, p * part, column); });
+    for (int p = Share::strip(); p < parts; ++p) this->add_block(within, Across<Square>{errors}, q, p, column);
     add_dots(dots, within, k, column, -1);
     this->read_behind(sum, scale, column);
     add_dots(of_keys, sum, k, column, 1);
@@ -316,18 +258,18 @@ struct WeakGradients : RunGradients<T, K, V, 0, unrolled> {
       gradient.scale(Logs::from_middle(totals[0], low), Logs::from_middle(totals[0], high));
       const float scale = gradient.stage(behind, call.normalised);
       __syncthreads();
+      set_squares();
       put_crossing(gradient, scales[step]);
+      __syncthreads();
       write_dv(at, scale);
-      Operands of_query_errors, of_key_errors;
-      set_errors(of_query_errors, of_key_errors);
       Half of_keys[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         Half dots;
         set_zero(dots);
         set_zero(of_keys[h]);
-        write_dq(at, scales[step], column + h * half, of_query_errors, dots);
-        write_dk(at, scale, column + h * half, of_key_errors, dots, of_keys[h]);
+        write_dq(at, scales[step], column + h * half, dots);
+        write_dk(at, scale, column + h * half, dots, of_keys[h]);
       }
       if (step > 0) {
         gradient.add(

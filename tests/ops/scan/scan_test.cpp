@@ -61,6 +61,8 @@ TEST_P(ScanTest, StrongDecaysAreAsExactAsTheRecurrence) {
 // A GPU scales rows by decays that are weak over every chunk of a run, and takes products of those.
 TEST_P(ScanTest, WeakDecaysPerChannelAreAsExactAsTheRecurrence) {
   const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{64, 64}, {33, 21}, {128, 16}, {16, 128}};
+  // In f32, which takes other kernels, exponentials of equal decays are off by the same bit hundreds of times, and the
+  // comparison is with a loop in which they may be right.
   if (kernels::bytes_of(compute()) != 2) GTEST_SKIP() << "only walks, of 16 bits, tell weak decays from strong ones";
   std::int64_t drawn = 0;
   for (const auto& [key_size, value_size] : sizes)
