@@ -26,26 +26,26 @@ __device__ const T* query_of(const LabelMatrices& of, std::int32_t i, std::int32
   return static_cast<const T*>(of.q.data) + sequence * of.q.batch + i * of.q.row + head * of.q.head;
 }
 
-// Every thread has a query. Columns are read `Columns` at a time.
-template <class T, int Columns>
+// Every thread has a query, whose products are in registers, `Labels` at a time. Columns are read `Columns` at a time.
+template <class T, int Columns, int Labels>
 __global__ __launch_bounds__(threads) void products_kernel(const __grid_constant__ LabelMatrices of) {
   const auto sequence = static_cast<std::int32_t>(blockIdx.z), head = static_cast<std::int32_t>(blockIdx.y);
   const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x) * tile_rows;
   extern __shared__ __align__(16) char memory[];
-  auto* const table = reinterpret_cast<float*>(memory);   // (columns, most_labels)
-  float* const out = table + most_columns * most_labels;  // (tile_rows, most_labels + 1)
+  auto* const table = reinterpret_cast<float*>(memory);  // (columns, Labels)
+  float* const out = table + most_columns * Labels;      // (tile_rows, Labels + 1)
   const std::int32_t i = begin + static_cast<std::int32_t>(threadIdx.x), last = of.n_q - 1;
   const T* const q = query_of<T>(of, min(i, last), head, sequence);
   const T* const vectors = static_cast<const T*>(of.table) + head * of.table_head;
   float* const products = of.products + ((std::int64_t{sequence} * of.heads + head) * of.n_q + begin) * of.count;
-  for (std::int32_t first = 0; first < of.count; first += most_labels) {
-    const std::int32_t labels = min(most_labels, of.count - first);
-    for (std::int32_t x = threadIdx.x; x < of.key_size * most_labels; x += threads) {
+  for (std::int32_t first = 0; first < of.count; first += Labels) {
+    const std::int32_t labels = min(Labels, of.count - first);
+    for (std::int32_t x = threadIdx.x; x < of.key_size * Labels; x += threads) {
       const std::int32_t l = x / of.key_size, d = x % of.key_size;
-      table[d * most_labels + l] = l < labels ? to_float(vectors[(first + l) * of.table_label + d]) : 0.0f;
+      table[d * Labels + l] = l < labels ? to_float(vectors[(first + l) * of.table_label + d]) : 0.0f;
     }
     __syncthreads();
-    float sum[most_labels] = {};
+    float sum[Labels] = {};
     for (std::int32_t d = 0; d < of.key_size; d += Columns) {
       float x[Columns];
       if constexpr (Columns == 1)
@@ -55,14 +55,14 @@ __global__ __launch_bounds__(threads) void products_kernel(const __grid_constant
 #pragma unroll
       for (int c = 0; c < Columns; ++c)
 #pragma unroll
-        for (int l = 0; l < most_labels; ++l) sum[l] = fmaf(x[c], table[(d + c) * most_labels + l], sum[l]);
+        for (int l = 0; l < Labels; ++l) sum[l] = fmaf(x[c], table[(d + c) * Labels + l], sum[l]);
     }
 #pragma unroll
-    for (int l = 0; l < most_labels; ++l) out[threadIdx.x * (most_labels + 1) + l] = sum[l];
+    for (int l = 0; l < Labels; ++l) out[threadIdx.x * (Labels + 1) + l] = sum[l];
     __syncthreads();
     for (std::int32_t x = threadIdx.x; x < tile_rows * labels; x += threads) {
       const std::int32_t r = x / labels, l = x % labels;
-      if (begin + r < of.n_q) products[std::int64_t{r} * of.count + first + l] = out[r * (most_labels + 1) + l];
+      if (begin + r < of.n_q) products[std::int64_t{r} * of.count + first + l] = out[r * (Labels + 1) + l];
     }
     __syncthreads();
   }
@@ -131,16 +131,21 @@ dim3 grid_of(const LabelMatrices& of, std::int32_t blocks) {
   return {static_cast<unsigned>(blocks), static_cast<unsigned>(of.heads), static_cast<unsigned>(of.batch)};
 }
 
+template <class T, int Labels>
+void products_of(const LabelMatrices& of, const Launch& launch) {
+  constexpr std::size_t bytes = (most_columns * Labels + tile_rows * (Labels + 1)) * sizeof(float);
+  const Grid grid{grid_of(of, (of.n_q + tile_rows - 1) / tile_rows), threads, bytes};
+  if (of.aligned)
+    run("attention label products", products_kernel<T, 16 / sizeof(T), Labels>, grid, launch, of);
+  else
+    run("attention label products", products_kernel<T, 1, Labels>, grid, launch, of);
+}
+
 }  // namespace
 
 template <class T>
 void label_products(const LabelMatrices& of, const Launch& launch) {
-  constexpr std::size_t bytes = (most_columns * most_labels + tile_rows * (most_labels + 1)) * sizeof(float);
-  const Grid grid{grid_of(of, (of.n_q + tile_rows - 1) / tile_rows), threads, bytes};
-  if (of.aligned)
-    run("attention label products", products_kernel<T, 16 / sizeof(T)>, grid, launch, of);
-  else
-    run("attention label products", products_kernel<T, 1>, grid, launch, of);
+  of.count <= 4 ? products_of<T, 4>(of, launch) : products_of<T, 32>(of, launch);
 }
 
 void clear_label_sums(const LabelMatrices& of, const Launch& launch) {
