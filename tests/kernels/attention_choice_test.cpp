@@ -282,7 +282,7 @@ TEST(AttentionChoices, GiveBlocksThatShareATileTheirScratch) {
   forward.q = Tensor(nullptr, Dtype::bf16, {1, 16, 8, 64});
   forward.k = forward.v = Tensor(nullptr, Dtype::bf16, {1, 4096, 8, 64});
   const AttentionChoice choice = choose(forward);
-  EXPECT_EQ(choice.query_shares, 8);  // of 512 keys
+  EXPECT_EQ(choice.query_shares, 8);  // 512 keys each
   EXPECT_EQ(choice.sums_bytes, static_cast<std::size_t>(8 * 16 * 8 * (64 * 2 + 4)));
   EXPECT_EQ(forward.scratch_on(Device::cuda).bytes(), choice.sums_bytes);
 }
