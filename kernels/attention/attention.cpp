@@ -122,7 +122,7 @@ void AttentionBackwardArgs::check(Device device) const {
 
 Tensor AttentionArgs::scratch_on(Device device) const {
   if (device == Device::cpu) return scratch_of(cpu::attention_scratch_bytes(*this));
-  if (!labels.given() && plan->queries > 1) return {};
+  if (!labels.given() && plan->queries > 1 && plan->queries == plan->n) return {};
   const std::size_t bytes = choose(*this).sums_bytes;
   return bytes > 0 ? scratch_of(bytes) : Tensor();
 }

@@ -238,6 +238,7 @@ inline std::vector<EmulatedShape> labelled_sm90_shapes() {
       of_queries(1600, {"both, dense", both, 70, 2, 64, 56, sm90, intervals, f16, 0, {25, 2, 12}}),
       of_queries(40, {"both, dense", both, 1100, 2, 40, 64, sm90, intervals, bf16, 0, {7, 2, 3}, 1, 1}),
       of_queries(1100, {"both, dense", both, 130, 1, 64, 64, sm90, {}, bf16, 0, {}, 2}),
+      of_queries(16, {"both, dense", both, 1610, 2, 64, 64}),
   };
 }
 

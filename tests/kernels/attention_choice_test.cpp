@@ -273,6 +273,20 @@ TEST(AttentionChoices, GiveTheScratchThatKernelsDivide) {
   }
 }
 
+TEST(AttentionChoices, GiveBlocksThatShareATileTheirScratch) {
+  PatternConfig both = all_keys();
+  both.direction = Direction::both;
+  const auto plan = make_plan(both, 0, 8, 4096, {}, 16);
+  AttentionArgs forward;
+  forward.plan = plan.get();
+  forward.q = Tensor(nullptr, Dtype::bf16, {1, 16, 8, 64});
+  forward.k = forward.v = Tensor(nullptr, Dtype::bf16, {1, 4096, 8, 64});
+  const AttentionChoice choice = choose(forward);
+  EXPECT_EQ(choice.query_shares, 8);  // 512 keys each
+  EXPECT_EQ(choice.sums_bytes, static_cast<std::size_t>(8 * 16 * 8 * (64 * 2 + 4)));
+  EXPECT_EQ(forward.scratch_on(Device::cuda).bytes(), choice.sums_bytes);
+}
+
 TEST(AttentionChoices, AreWhatAdviceSaysOfSixteenBits) {
   for (const ChoiceCase& c : choice_cases()) {
     const auto plan = make_plan(c.pattern, 0, c.heads, c.n);

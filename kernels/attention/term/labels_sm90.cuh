@@ -22,6 +22,15 @@ struct TileLabels {
   std::uint32_t own = 0;      // its pairs of one group: a bit per element of the accumulator
 };
 
+// The range of the groups of a warp's rows, equal in all lanes. Most tiles have only others.
+struct GroupRange {
+  std::int32_t least, most;
+
+  __device__ explicit GroupRange(const std::int32_t (&group)[2])
+      : least(__reduce_min_sync(~0u, min(group[0], group[1]))), most(__reduce_max_sync(~0u, max(group[0], group[1]))) {}
+  __device__ bool meets(const GroupRange& other) const { return least <= other.most && other.least <= most; }
+};
+
 // Pairs of a thread and a tile of Columns columns; the thread's rows are 8 apart, its first row the tile's first
 // pair's.
 template <int Columns, class F>
@@ -122,10 +131,13 @@ class LabelsOfQueries {
   // first, warp: the first query of the thread and of its warp.
   __device__ LabelsOfQueries(const LabelsView& view, std::int32_t sequence, std::int32_t head, std::int32_t first,
                              std::int32_t warp)
-      : of_(view, sequence, head), first_(first), warp_(warp) {
+      : of_(view, sequence, head),
+        first_(first),
+        warp_(warp),
+        group_{of_.query_group(first), of_.query_group(first + 8)},
+        groups_(group_) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      group_[r] = of_.query_group(first + 8 * r);
 #pragma unroll
       for (int which = 0; which < 2; ++which) product_[which][r] = of_.product(first + 8 * r, which);
     }
@@ -135,6 +147,10 @@ class LabelsOfQueries {
   __device__ TileLabels look(std::int32_t key) const {
     TileLabels labels;
     if (of_.by_group()) {
+      static_assert(Keys == 64);
+      labels.which = 1;
+      if (!groups_.meets(GroupRange({of_.key_group(key + this_lane()), of_.key_group(key + 32 + this_lane())})))
+        return labels;
       const std::int32_t column = key + 2 * (this_lane() % 4);
 #pragma unroll
       for (int j = 0; j < Keys / 8; ++j)
@@ -226,6 +242,7 @@ class LabelsOfQueries {
  private:
   LabelsOfHead of_;
   std::int32_t first_, warp_, group_[2];
+  GroupRange groups_;
   float product_[2][2], sum_[2][2] = {};
 };
 
@@ -236,15 +253,19 @@ class LabelsOfKeys {
   // first, warp: the first key of the thread and of its warp.
   __device__ LabelsOfKeys(const LabelsView& view, std::int32_t sequence, std::int32_t head, std::int32_t first,
                           std::int32_t warp)
-      : of_(view, sequence, head), first_(first), warp_(warp) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) group_[r] = of_.key_group(first + 8 * r);
-  }
+      : of_(view, sequence, head),
+        first_(first),
+        warp_(warp),
+        group_{of_.key_group(first), of_.key_group(first + 8)},
+        groups_(group_) {}
 
   // The tile of queries from `query` on. groups: those of four of sixteen columns from `4 (column / 2)` on.
   __device__ TileLabels look(std::int32_t query, const std::int32_t* groups) const {
     TileLabels labels;
     if (of_.by_group()) {
+      static_assert(Queries == 64);
+      labels.which = 1;
+      if (!groups_.meets(GroupRange({groups[this_lane()], groups[32 + this_lane()]}))) return labels;
 #pragma unroll
       for (int j = 0; j < Queries / 8; ++j)
 #pragma unroll
@@ -276,6 +297,7 @@ class LabelsOfKeys {
  private:
   LabelsOfHead of_;
   std::int32_t first_, warp_, group_[2];
+  GroupRange groups_;
 };
 
 // The streamed queries of dkdv, in the order of their lse: their lse with the first label and with the last,
