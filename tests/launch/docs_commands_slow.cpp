@@ -39,6 +39,8 @@ std::vector<std::string> commands_of(const std::string& page) {
 // The same command at toy size.
 std::string toy(const std::string& command) {
   const auto has = [&](const char* word) { return command.find(word) != std::string::npos; };
+  if (const std::size_t at = command.find("--train-vocabulary 4096"); at != std::string::npos)
+    return std::string(command).replace(at, std::string("--train-vocabulary 4096").size(), "--train-vocabulary 300");
   if (has(" train "))
     return command +
            " --device cpu --set train.steps=2 --set model.width=32 --set model.layers=1 --set train.evaluate_windows=1 "

@@ -116,9 +116,9 @@ const Edit edits[] = {
      "r.yaml:12: model.attention.summary is a map, but must be a whole number or a list of them"},
     // choices
     {"kind: bytes", "kind: text",
-     "r.yaml:2: data.kind is text, but must be bytes or cifar10 or images or audio; text is bytes"},
+     "r.yaml:2: data.kind is text, but must be bytes or cifar10 or images or audio or tokens; text is bytes"},
     {"kind: bytes", "kind: byte",
-     "r.yaml:2: data.kind is byte, but must be bytes or cifar10 or images or audio; did you mean 'bytes'?"},
+     "r.yaml:2: data.kind is byte, but must be bytes or cifar10 or images or audio or tokens; did you mean 'bytes'?"},
     {"integration: merged", "integration: merge",
      "r.yaml:9: model.attention.integration is merge, but must be interleaved or merged or multihead; did you mean "
      "'merged'?"},

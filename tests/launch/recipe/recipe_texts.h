@@ -30,8 +30,8 @@ train:
 inline constexpr const char* full_recipe = R"(name: "full: all keys"
 reproduces: {table: 1, row: "a \"row\" # of 1", bits_per_byte: 0.99, parameters: 94.9e6, time_per_iteration: 0.5}
 unpublished: {train.lr: "so: 'chosen'", model.attention.window: why not}
-data: {kind: images, path: "data/x y.h5", context: 192, cross_files: true, order: windows, documents: joined,
-       document_positions: automatic}
+data: {kind: images, path: "data/x y.h5", context: 192, vocabulary: 256, cross_files: true, order: windows,
+       documents: joined, document_positions: automatic}
 model:
   kind: decoder
   layers: 3
