@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "framework/core/errors.h"
-#include "framework/core/files/files.h"
 
 namespace longstride {
 namespace {
@@ -159,19 +158,33 @@ NpyHeader read_npy_header(ByteStream& stream) {
 }
 
 // Version 1.0 of the format: the data begins at a multiple of 64 bytes.
-void write_npy(const std::string& path, const std::vector<float>& values, std::int64_t columns) {
-  const std::string dict = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': {}, }}",
-                                       shape_text({std::ssize(values) / columns, columns}));
+NpyWriter::NpyWriter(const std::string& path, std::int64_t rows, std::int64_t columns)
+    : file_(path), left_(rows * columns) {
+  const std::string dict =
+      fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': {}, }}", shape_text({rows, columns}));
   constexpr std::size_t before = 10, block = 64;
   const std::size_t length = (before + dict.size() + 1 + block - 1) / block * block - before;
   std::string header("\x93NUMPY\x01\x00", 8);
   header += static_cast<char>(length & 0xff);
   header += static_cast<char>(length >> 8);
   header += dict + std::string(length - dict.size() - 1, ' ') + '\n';
-  AtomicFile file(path);
-  file.write(header.data(), header.size());
-  file.write(values.data(), values.size() * sizeof(float));
-  file.commit();
+  file_.write(header.data(), header.size());
+}
+
+void NpyWriter::append(std::span<const float> values) {
+  left_ -= std::ssize(values);
+  file_.write(values.data(), values.size_bytes());
+}
+
+void NpyWriter::commit() {
+  LONGSTRIDE_CHECK(left_ == 0, "{} values less than the shape has", left_);
+  file_.commit();
+}
+
+void write_npy(const std::string& path, const std::vector<float>& values, std::int64_t columns) {
+  NpyWriter out(path, std::ssize(values) / columns, columns);
+  out.append(values);
+  out.commit();
 }
 
 NpyPictures npy_pictures(const NpyHeader& header, std::int64_t side, const std::string& name) {

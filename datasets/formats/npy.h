@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "datasets/formats/archive.h"
 #include "datasets/formats/byte_input.h"
+#include "framework/core/files/files.h"
 
 namespace longstride {
 
@@ -21,7 +23,19 @@ struct NpyHeader {
 // number of remaining bytes does not match the shape.
 NpyHeader read_npy_header(ByteStream& stream);
 
-// Writes a float32 array (rows, columns), which appears whole or not at all.
+// A float32 array (rows, columns), which appears whole or not at all: written a part at a time, so that it need not fit
+// in memory. Without commit() the destructor discards it.
+class NpyWriter {
+ public:
+  NpyWriter(const std::string& path, std::int64_t rows, std::int64_t columns);
+  void append(std::span<const float> values);
+  void commit();
+
+ private:
+  AtomicFile file_;
+  std::int64_t left_;  // values
+};
+
 void write_npy(const std::string& path, const std::vector<float>& values, std::int64_t columns);
 
 // How pictures are arranged in an array.

@@ -30,18 +30,17 @@ void run_encode(const EncodeOptions& o, Session& session) {
   const RunTokens tokens = run.tokens();
   const std::int64_t each = tokens.token_bytes(), count = std::ssize(bytes) / each;
   const std::vector<std::int64_t> groups = groups_of_input(run, o.groups, bytes);
-  std::vector<float> rows;
-  std::int64_t width = 0;
+  const std::int64_t width = required<Encodes>(*run.model, "give hidden rows").width();
+  NpyWriter rows(o.output, count, width);
   read_windows(run, count, false, device, [&](RowReader& reader, const FileWindow& window) {
     RowBytes of{.bytes = bytes.data() + window.first * each};
     of.wide = each > 1;
     of.offset = window.first, of.groups = {groups, window.first};
     reader.write(of, window.count, {0, window.number});
     const std::span<const float> hidden = reader.hidden();
-    width = required<Encodes>(*run.model, "give hidden rows").width();
-    rows.insert(rows.end(), hidden.end() - static_cast<std::ptrdiff_t>(window.count * width), hidden.end());
+    rows.append(hidden.last(static_cast<std::size_t>(window.count * width)));
   });
-  write_npy(o.output, rows, width);
+  rows.commit();
   if (o.json)
     return print_json(
         {{"output", o.output}, {"run", o.run}, {fmt::format("{}s", tokens.unit()), count}, {"width", width}});

@@ -63,12 +63,16 @@ std::span<const float> RowReader::read(const Shape& shape, const Run& run) {
     run(ctx_, layout.at(nullptr), out);
     return {};
   }
-  const HostSide rows(ctx_.device, layout.bytes()), results(ctx_.device, out.bytes());
+  // Pinning memory takes longer than a row does.
+  if (const std::size_t needed = std::max(layout.bytes(), out.bytes()); needed > side_bytes_) {
+    rows_.emplace(ctx_.device, needed), results_.emplace(ctx_.device, needed);
+    side_bytes_ = needed;
+  }
   const Queue queue = ctx_.queue();
-  std::copy_n(block_.data(), layout.bytes(), rows.of(block));
-  rows.send(queue, block);
+  std::copy_n(block_.data(), layout.bytes(), rows_->of(block));
+  rows_->send(queue, block);
   run(ctx_, layout.at(block.data()), out);
-  const std::byte* const found = results.fetch(queue, out);
+  const std::byte* const found = results_->fetch(queue, out);
   queue.synchronize();
   out_.resize(static_cast<std::size_t>(out.count()));
   kernels::with_float_type(ctx_.exact, [&](auto zero) {

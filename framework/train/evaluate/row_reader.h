@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,8 @@ class RowReader {
   std::vector<std::byte> block_;  // the row
   std::int64_t positions_ = 0;
   Batch host_;
+  std::optional<HostSide> rows_, results_;  // kept from row to row
+  std::size_t side_bytes_ = 0;              // what they hold
   std::vector<float> out_;
 };
 
