@@ -42,7 +42,7 @@ class RowReader {
   std::int64_t positions_ = 0;
   Batch host_;
   std::optional<HostSide> rows_, results_;  // kept from row to row
-  std::size_t side_bytes_ = 0;              // what they hold
+  std::size_t side_bytes_ = 0;              // in each
   std::vector<float> out_;
 };
 

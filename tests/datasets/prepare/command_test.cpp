@@ -95,7 +95,7 @@ TEST(PrepareCommand, RefusesMistakesInOneSentence) {
   put_file(folder / "there.h5", {1});
   const std::string in = "--input " + (folder / "raw"), out = " --output " + (folder / "x.h5");
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"prepare", "bytes, cifar10, images, audio, listops or pathfinder"},
+      {"prepare", "bytes, tokens, cifar10, images, audio, listops or pathfinder"},
       {"prepare video " + in + out, "video"},
       {"prepare bytes" + out, "--input"},
       {"prepare bytes " + in, "--output"},

@@ -143,7 +143,7 @@ TEST_F(Values, MistakesOfACommandLineSayWhatToDoInstead) {
       {{"eval", "run", "--data", "sound.h5"},
        "sound.h5: holds audio, but the run was trained on bytes; choose data of that kind, or a run of this one"},
       {{"help", "trian"}, "there is no command 'trian'; choose from prepare, info, "},
-      {{"help", "prepare", "text"}, "there is no command 'text'; choose from bytes, cifar10, images, audio"},
+      {{"help", "prepare", "text"}, "there is no command 'text'; choose from bytes, tokens, cifar10, images, audio"},
       {{"plan", "tab.yaml"}, "tab.yaml:2: is indented with a tab, which YAML does not allow; use spaces"},
   };
   write_text(dir / "tab.yaml", "data:\n\tkind: bytes\n");

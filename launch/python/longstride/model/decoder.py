@@ -116,8 +116,6 @@ class Output(nn.Module):
 class Decoder(nn.Module):
     """`module(tokens)` gives logits: row i predicts the byte at position i from those before it."""
 
-    start = START
-
     def __init__(self, settings):
         super().__init__()
         self.settings = settings if isinstance(settings, Settings) else Settings(settings)
