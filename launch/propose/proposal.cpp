@@ -310,12 +310,12 @@ void Proposer::evaluate_and_sample() {
 
 std::string Proposer::header() const {
   return fmt::format(
-      "# Written by `longstride recipe` for {:g} minutes on {}, for the data\n"
+      "# Written by `longstride recipe` for {:g} {} on {}, for the data\n"
       "#   {}\n"
       "# Begins with the recipe that \"there\" means below; values without a comment are its own:\n"
       "#   {}\n",
-      request_.minutes, request_.device == Device::cpu ? "this CPU" : "this GPU", printable(request_.data),
-      printable(like_));
+      request_.minutes, request_.minutes == 1 ? "minute" : "minutes",
+      request_.device == Device::cpu ? "this CPU" : "this GPU", printable(request_.data), printable(like_));
 }
 
 Proposal Proposer::run() {
