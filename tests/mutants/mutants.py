@@ -45,7 +45,7 @@ OWN = (
     ("framework/comm/mpi.cpp", (RANKS,)),
     ("framework/comm", ("test_comm",)),
     ("framework/train/ranks", (RANKS,)),
-    ("framework/train/trainer.cpp", ("test_train", RESUMED, "test_launch")),
+    ("framework/train/trainer.cpp", ("test_train", RESUMED, "test_objectives", "test_launch")),
     ("framework/train", ("test_train",)),
     ("datasets", ("test_datasets",)),
     ("launch", ("test_launch",)),

@@ -173,6 +173,20 @@ TEST_F(LabelledRuns, LearnFromTypesWhichTurnASentenceHas) {
   good({"encode", "groups", "--input", "r.yaml", "--output", "h.npy", "--groups", "paragraphs"});
 }
 
+// Validation reads documents, groups and labels, as `eval` does.
+TEST_F(LabelledRuns, AreValidatedWhileTrainingAsByEval) {
+  for (const char* of : {"spans", "sentences"}) {
+    const std::string run = std::string("validated-") + of;
+    good({"train", "r.yaml", "--run", run, "--set", fmt::format("objective={{kind: {}}}", of), "--set", "train.steps=8",
+          "--set", "train.evaluate_every=8", "--set", "train.evaluate_windows=1000"});
+    const Json metrics = lines_with(run, "split").back(),
+               scored = Json::parse(good({"eval", run, "--split", "valid", "--json"}).out);
+    EXPECT_EQ(metrics.at("split"), "valid");
+    for (const char* key : {"loss", of[1] == 'p' ? "f1" : "accuracy"})
+      EXPECT_NEAR(metrics.at(key).get<double>(), scored.at(key).get<double>(), 1e-6) << of << " " << key;
+  }
+}
+
 TEST_F(LabelledRuns, AnswersAreTheSpanAndTheClassOfEverySentence) {
   write_text(*dir / "span.txt", "abcde.fgh042ij!");
   const std::vector<Json> span = answers({"predict", "spans", "--input", "span.txt"});
