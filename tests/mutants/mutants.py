@@ -176,9 +176,8 @@ class Runner:
     def require_sound(self, tests):
         if tests in self.sound:
             return
-        for wrong in (build(*targets_of(tests)), first_failure(tests)):
-            if wrong:
-                sys.exit(f"{tests} fail without any change:\n{wrong[-2000:]}")
+        if wrong := build(*targets_of(tests)) or first_failure(tests):
+            sys.exit(f"{tests} fail without any change:\n{wrong[-2000:]}")
         self.sound.add(tests)
 
     def attempt(self, mutant, stage):

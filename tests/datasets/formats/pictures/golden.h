@@ -57,8 +57,8 @@ inline void expect_damage_survived(const Bytes& whole, int refused) {
       Bytes file = whole;
       file[at] = value;
       try {
-        const Picture picture = decode(file);
-        EXPECT_EQ(picture.pixels.size(), static_cast<std::size_t>(picture.rows * picture.columns * picture.channels));
+        const Picture decoded = decode(file);
+        EXPECT_EQ(decoded.pixels.size(), static_cast<std::size_t>(decoded.rows * decoded.columns * decoded.channels));
       } catch (const UserError& error) {
         ++found;
         EXPECT_EQ(std::string(error.what()).find("a: "), 0u) << error.what();
