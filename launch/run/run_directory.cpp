@@ -149,11 +149,11 @@ RunTokens LoadedRun::tokens() const {
   const auto kept = data.find("tokenizer");
   if (recipe.data.kind != DataKind::tokens || kept == data.end()) return {recipe.data, "", ""};
   const std::string path = run + "/" + tokenizer_file;
-  std::string model = read_file(path);
-  if (sha256_of_text(model) != kept->second)
+  std::string pieces = read_file(path);
+  if (sha256_of_text(pieces) != kept->second)
     throw user_error("{}: is not the tokenizer that the run was trained with; put that back, from the data's source",
                      printable(path));
-  return {recipe.data, std::move(model), path};
+  return {recipe.data, std::move(pieces), path};
 }
 
 LoadedRun load_run(const std::string& run, const std::string& weights, const CheckpointChoice& choice) {
