@@ -47,6 +47,7 @@ OWN = (
     ("framework/train/ranks", (RANKS,)),
     ("framework/train/trainer.cpp", ("test_train", RESUMED, "test_objectives", "test_launch")),
     ("framework/train", ("test_train",)),
+    ("datasets/objectives", ("test_datasets", "test_objectives")),
     ("datasets", ("test_datasets",)),
     ("launch", ("test_launch",)),
 )

@@ -190,6 +190,7 @@ TEST(NamedSplits, AreNotSeenInOtherFolders) {
   EXPECT_FALSE(joined({"train.py", "test.py", "model.py"})) << "a program";
   EXPECT_FALSE(joined({"train.txt", "test.md"})) << "unlike names";
   EXPECT_FALSE(joined({"train.txt", "notes.csv"})) << "one split";
+  EXPECT_NE(all_text(folder / "x.h5").find("notes.csv;"), std::string::npos);
   EXPECT_FALSE(joined({"training.txt", "contest.txt"})) << "words within words";
   EXPECT_FALSE(joined({"train/a", "test.txt"})) << "a folder and a file";
   EXPECT_FALSE(joined({"a.train.txt", "a.test.txt"}, "0.5,0.25,0.25")) << "--split";
