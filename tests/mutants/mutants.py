@@ -39,7 +39,6 @@ OWN = (
     ("framework/layers", ("test_layers", "test_models")),
     ("framework/mixers/scan", ("test_mixers", "test_models", RANKS)),
     ("framework/mixers", ("test_mixers", "test_models")),
-    ("framework/models/decoder/decoding.cpp", ("test_models", "test_train")),
     ("framework/models", ("test_models",)),
     ("framework/optim", ("test_optim", "test_models")),
     ("framework/comm/mpi.cpp", (RANKS,)),
