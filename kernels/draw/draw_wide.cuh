@@ -1,6 +1,7 @@
 // One draw by one block, for vocabularies of any size: thread t has the ids [t each, (t + 1) each). Sums are made in
 // one order, so that a draw is the same whatever else runs.
 #pragma once
+#include "kernels/base/block_sum.cuh"
 #include "kernels/draw/draw.cuh"
 
 namespace longstride::kernels::cuda {
@@ -21,42 +22,13 @@ struct WideDraw {
   }
 };
 
-// The combination of every thread's x, which all of them get.
-template <class T, class Combine>
-__device__ __forceinline__ T of_block(T x, Combine combine) {
-  __shared__ T of_warp[WideDraw::warps];
-  const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) x = combine(x, __shfl_xor_sync(0xFFFFFFFFu, x, offset));
-  __syncthreads();
-  if (thread % 32 == 0) of_warp[thread / 32] = x;
-  __syncthreads();
-  T all = of_warp[0];
-  for (int w = 1; w < WideDraw::warps; ++w) all = combine(all, of_warp[w]);
-  return all;
-}
-
-template <class T>
-struct Sum {
-  __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
-};
-template <class T>
-struct Larger {
-  __device__ __forceinline__ T operator()(T a, T b) const { return a > b ? a : b; }
-};
-
-template <class T>
-struct Smaller {
-  __device__ __forceinline__ T operator()(T a, T b) const { return a < b ? a : b; }
-};
-
 // The sum of f(v) over this block's ids with a rank of at least `least`.
 template <class T, class F>
 __device__ __forceinline__ T sum_from(const WideDraw& d, unsigned long long least, F f) {
   T mine = 0;
   for (int v = static_cast<int>(threadIdx.x); v < d.vocabulary; v += WideDraw::threads)
     if (d.rank(v) >= least) mine += f(v);
-  return of_block(mine, Sum<T>{});
+  return of_block<WideDraw::warps>(mine, Sum<T>{});
 }
 
 // The largest rank with enough(rank), which holds for all smaller ones if it holds for one; 0: for none.
@@ -75,7 +47,7 @@ static __device__ __noinline__ Draw draw_by_block(const WideDraw d, const Sampli
   unsigned long long mine_best = 0;
   for (int v = thread; v < d.vocabulary; v += WideDraw::threads)
     mine_best = Larger<unsigned long long>{}(mine_best, d.rank(v));
-  const unsigned long long best = of_block(mine_best, Larger<unsigned long long>{});
+  const unsigned long long best = of_block<WideDraw::warps>(mine_best, Larger<unsigned long long>{});
   const int likeliest = 65535 - static_cast<int>(best & 65535);
   const float most = d.logits[likeliest];
   Draw out{given < 0 ? likeliest : given, 0};
@@ -111,7 +83,7 @@ static __device__ __noinline__ Draw draw_by_block(const WideDraw d, const Sampli
       left -= d.rank(v) >= least ? weight(v) : 0.0;
       if (left < 0) found = v;
     }
-    found = of_block(found, Smaller<int>{});
+    found = of_block<WideDraw::warps>(found, Smaller<int>{});
     if (found < d.vocabulary) out.byte = found;  // fails only through rounding
   }
   const float sum = sum_from<float>(d, 0, [&](int v) { return expf(d.logits[v] - most); });

@@ -1,5 +1,6 @@
 #include <cfloat>
 
+#include "kernels/base/block_sum.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/ids.h"
 #include "kernels/base/vector.cuh"
@@ -100,19 +101,6 @@ __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_any(const Lo
     p.gradient[row * p.vocabulary + j] = from_float<T>(expf(logits[j] - most) * factor - (j == target ? scale : 0.0f));
 }
 
-// The sum of x over a block, or the largest, for all its threads.
-template <bool sums>
-__device__ __forceinline__ float of_block(float x) {
-  __shared__ float of_warp[warps];
-  x = sums ? warp_sum(x) : warp_max(x);
-  __syncthreads();
-  if (threadIdx.x == 0) of_warp[threadIdx.y] = x;
-  __syncthreads();
-  float all = of_warp[0];
-  for (int w = 1; w < warps; ++w) all = sums ? all + of_warp[w] : fmaxf(all, of_warp[w]);
-  return all;
-}
-
 // A block per row, for rows that take a warp long.
 template <class T>
 __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_long(const LossRows<T> p) {
@@ -121,9 +109,9 @@ __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_long(const L
   const float* logits = p.logits + row * p.vocabulary;
   float most = -FLT_MAX, sum = 0;
   for (int j = thread; j < p.vocabulary; j += 32 * warps) most = fmaxf(most, logits[j]);
-  most = of_block<false>(most);
+  most = of_block<warps>(most, Larger<float>{});
   for (int j = thread; j < p.vocabulary; j += 32 * warps) sum += expf(logits[j] - most);
-  sum = of_block<true>(sum);
+  sum = of_block<warps>(sum, Sum<float>{});
   const float weight = weight_of(p, row);
   if (thread == 0) p.losses[row] = weight * (logf(sum) + (most - logits[target]));
   if (thread == 0 && p.right != nullptr) p.right[row] = logits[target] == most ? 1 : 0;

@@ -241,7 +241,8 @@ void add_tokens(CLI::App& prepare, Session& session) {
       ->check(CLI::Range(2, 65535));
   CLI::Option* model =
       kind->add_option("--model", o->config.model, "SentencePiece's .model file, kept with the data and runs");
-  kind->add_option("--train-vocabulary", o->config.train_vocabulary, "train a model of so many pieces, such as 4096")
+  kind->add_option("--train-vocabulary", o->config.train_vocabulary,
+                   "number of pieces of a model that is trained first, such as 4096")
       ->check(CLI::Range(300, 65535))
       ->excludes(model);
   kind->add_option("--field", o->config.field, "text: this field of lines of JSON (.jsonl)");

@@ -166,7 +166,7 @@ void check_of_text(const Config& config) {
   check_encodes_text();
 }
 
-// The text as `prepare bytes` takes it, in a file beside the output that is gone at the end.
+// The dataset of bytes that `prepare bytes` makes of the text: a file beside the output, removed at the end.
 class PreparedText {
  public:
   PreparedText(const Config& config, const PrepareOutput& output) : path_(temporary_path(output.path)) {

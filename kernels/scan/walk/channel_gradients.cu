@@ -123,20 +123,8 @@ struct ChannelGradients : RunGradients<T, K, V> {
         dots.d[b][e / 4][e % 4] += sign * x * to_float(*tile.at(r, c));
       }
   }
-  // Pairs of positions cancel in the sums for the decays where both factors are rounded as in their product, so that
-  // dots are of scaled rows.
-  __device__ static void add_dots(Half& dots, Half& sum, const KeyTile& tile, int at, int column, float sign) {
-#pragma unroll
-    for (int b = 0; b < half / 16; ++b)
-#pragma unroll
-      for (int e = 0; e < 8; e += 2) {
-        const int r = this_lane() / 4 + e % 4 / 2 * 8, c = column + 16 * b + e / 4 * 8 + this_lane() % 4 * 2;
-        const float2 other = tile.pair(at + r, c);
-        dots.d[b][e / 4][e % 4] += sign * sum.d[b][e / 4][e % 4] * other.x;
-        dots.d[b][e / 4][e % 4 + 1] += sign * sum.d[b][e / 4][e % 4 + 1] * other.y;
-      }
-  }
-  // q_i dq_i to dots.
+  // q_i dq_i to dots. Pairs of positions cancel in the sums for the decays where both factors are rounded as in their
+  // product, so scaled rows are multiplied.
   __device__ void write_dq(const Place& at, float scale, int column, Half& dots) const {
     Half sum;
     this->read_before(sum, scale, column);
@@ -146,7 +134,7 @@ struct ChannelGradients : RunGradients<T, K, V> {
     }
     scale_columns(sum, column, [&](int c) { return products.of_queries[strip][c]; });
     add_part(sum, errors, scaled_k, strip, column, [&](int c) { return products.weak[strip][c]; });
-    add_dots(dots, sum, scaled_q, row, column, 1);
+    add_channel_dots(dots, sum, scaled_q, row, column, 1);
     sum.each_pair([&](int r, int c, float& x, float& y) {
       x *= products.in(row + r, column + c);
       y *= products.in(row + r, column + c + 1);
@@ -176,7 +164,7 @@ struct ChannelGradients : RunGradients<T, K, V> {
     }
     scale_columns(sum, column, [&](int c) { return products.of_keys[strip][c]; });
     add_part(sum, Across<Square>{errors}, scaled_q, strip, column, [&](int c) { return products.weak[strip][c]; });
-    add_dots(dots, sum, scaled_k, row, column, -1);
+    add_channel_dots(dots, sum, scaled_k, row, column, -1);
     scale_out(sum);
     add_strong(sum, dots, k, column, -1, [&](int key, int c) {
       float x = 0;
@@ -189,7 +177,7 @@ struct ChannelGradients : RunGradients<T, K, V> {
     this->read_behind(from_behind, scale, column);
     scale_columns(from_behind, column, [&](int c) { return products.behind(strip, c); });
     scale_out(from_behind);
-    add_dots(of_keys, from_behind, k, row, column, 1);
+    add_channel_dots(of_keys, from_behind, k, row, column, 1);
     add_strip(sum, from_behind);
     store_rows<T>(sum, call.dk, at, row, column, call.key_size, call.keys_aligned);
   }

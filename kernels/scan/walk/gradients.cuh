@@ -23,6 +23,21 @@ struct GradientsMemory {
   static_assert(state_bytes == bytes_of_tile<T>(K, V) + sizeof(float) * K && rest % 16 == 0);
 };
 
+// dots += sign times the products of a warp's sums, element by element, with the rows of a tile from `at` on.
+template <int Blocks, class Tile>
+__device__ inline void add_channel_dots(Strip<Blocks>& dots, const Strip<Blocks>& sum, const Tile& tile, int at,
+                                        int column, float sign) {
+#pragma unroll
+  for (int b = 0; b < Blocks; ++b)
+#pragma unroll
+    for (int e = 0; e < 8; e += 2) {
+      const int r = this_lane() / 4 + e % 4 / 2 * 8, c = column + 16 * b + e / 4 * 8 + this_lane() % 4 * 2;
+      const float2 other = tile.pair(at + r, c);
+      dots.d[b][e / 4][e % 4] += sign * sum.d[b][e / 4][e % 4] * other.x;
+      dots.d[b][e / 4][e % 4 + 1] += sign * sum.d[b][e / 4][e % 4 + 1] * other.y;
+    }
+}
+
 template <class T, int K, int V, int More = 0>
 struct RunGradients {
   using Memory = GradientsMemory<T, K, V, More>;

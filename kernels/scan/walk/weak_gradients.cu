@@ -102,18 +102,6 @@ struct WeakGradients : RunGradients<T, K, V> {
     for (int p = Share::strip(); p < parts; ++p) this->add_block(sum, Across<Square>{scores}, dout, p, column);
     store_rows<T>(sum, call.dv, at, row, column, call.value_size, call.values_aligned);
   }
-  // dots += sign times the products of a sum, element by element, with a tile's rows.
-  __device__ void add_dots(Half& dots, Half& sum, const KeyTile& tile, int column, float sign) const {
-#pragma unroll
-    for (int b = 0; b < half / 16; ++b)
-#pragma unroll
-      for (int e = 0; e < 8; e += 2) {
-        const int r = this_lane() / 4 + e % 4 / 2 * 8, c = column + 16 * b + e / 4 * 8 + this_lane() % 4 * 2;
-        const float2 other = tile.pair(row + r, c);
-        dots.d[b][e / 4][e % 4] += sign * sum.d[b][e / 4][e % 4] * other.x;
-        dots.d[b][e / 4][e % 4 + 1] += sign * sum.d[b][e / 4][e % 4 + 1] * other.y;
-      }
-  }
   // q_i dq_i to dots.
   __device__ void write_dq(const Place& at, float scale, int column, Half& dots) const {
     Half sum;
@@ -123,7 +111,7 @@ struct WeakGradients : RunGradients<T, K, V> {
       y *= middle[column + c + 1];
     });
     for (int p = 0; p <= Share::strip(); ++p) this->add_block(sum, errors, k, p, column);
-    add_dots(dots, sum, q, column, 1);
+    add_channel_dots(dots, sum, q, row, column, 1);
     this->add_own(sum, k, column);
     sum.each_pair([&](int r, int c, float& x, float& y) {
       const float2 factor = *reinterpret_cast<const float2*>(&factors[row + r][column + c]);
@@ -137,9 +125,9 @@ struct WeakGradients : RunGradients<T, K, V> {
     Half sum, within;
     set_zero(within);
     for (int p = Share::strip(); p < parts; ++p) this->add_block(within, Across<Square>{errors}, q, p, column);
-    add_dots(dots, within, k, column, -1);
+    add_channel_dots(dots, within, k, row, column, -1);
     this->read_behind(sum, scale, column);
-    add_dots(of_keys, sum, k, column, 1);
+    add_channel_dots(of_keys, sum, k, row, column, 1);
     this->add_own(within, q, column);
     add_strip(sum, within);
     sum.each_pair([&](int r, int c, float& x, float& y) {

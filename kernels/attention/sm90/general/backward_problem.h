@@ -41,7 +41,7 @@ struct BackwardProblem {
 
 #ifdef __CUDACC__
   __device__ std::int32_t queries() const { return geometry.n; }
-  // The inputs' sequence, of a task's.
+  // The sequence of the inputs that a task's is a share of.
   __device__ std::int32_t sequence_of(std::int32_t sequence) const { return sequence; }
   __device__ Interval share_of(const Interval& seen, std::int32_t) const { return seen; }
 #endif
@@ -72,14 +72,14 @@ struct BackwardProblemOfLabels : BackwardProblem {
 #endif
 };
 
-// Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`.
-// Of one side's launch. parts: gradients of shares, of which the key-sized ones come first.
+// The labels of one side's launch. parts: gradients of shares, of which the key-sized ones come first.
 struct LabelsOfLaunch {
   LabelsView view;
   float* parts = nullptr;
   std::int64_t key_sized_part = 0;  // elements
 };
-// labels: given with labels or other queries than keys.
+// Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`. labels: given with labels or
+// other queries than keys.
 void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
                              const LabelsOfLaunch* labels, const Launch& launch);
 void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
