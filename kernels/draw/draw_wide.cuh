@@ -64,7 +64,6 @@ static __device__ __noinline__ Draw draw_by_block(const WideDraw d, const Sampli
       const unsigned long long enough = largest_rank(
           [&](unsigned long long rank) { return sum_from<double>(d, rank > least ? rank : least, weight) >= wanted; });
       least = enough > least ? enough : least;
-      least = least < best ? least : best;  // the likeliest stays
     }
     const int each = (d.vocabulary + WideDraw::threads - 1) / WideDraw::threads;
     const int begin = thread * each, end = begin + each < d.vocabulary ? begin + each : d.vocabulary;
@@ -84,7 +83,7 @@ static __device__ __noinline__ Draw draw_by_block(const WideDraw d, const Sampli
       if (left < 0) found = v;
     }
     found = of_block<WideDraw::warps>(found, Smaller<int>{});
-    if (found < d.vocabulary) out.byte = found;  // fails only through rounding
+    if (found < d.vocabulary) out.byte = found;  // else rounding left none: the likeliest
   }
   const float sum = sum_from<float>(d, 0, [&](int v) { return expf(d.logits[v] - most); });
   out.log_probability = d.logits[out.byte] - most - logf(sum);

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "kernels/attention/pattern/random_blocks.h"
 #include "kernels/attention/pattern/tile_span.h"
 #include "tests/kernels/attention_patterns.h"
 
@@ -130,6 +131,21 @@ TEST(AttentionPlan, TilesOfBothDirectionsCoverTheirMaskExactlyOnce) {
       if (p.pattern.stride % 7 == 0 || p.pattern.stride == 100) expect_cover(p, layer, 190, {}, 211);
     }
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST(AttentionPlan, OneQueryHasTheKeysOfTheLastPosition) {
+  for (const NamedPattern& p : all_patterns()) {
+    if (has_lists(p.pattern, 0, p.heads)) continue;
+    for (const std::int64_t n : {2, 7, 33, 50}) {
+      const auto plan = make_plan(p.pattern, 0, p.heads, n, {4, 4}, 1);
+      for (std::int64_t head = 0; head < p.heads; ++head) {
+        const Coverage cover(*plan, head, false);
+        for (std::int64_t j = 0; j < n; ++j)
+          ASSERT_EQ(cover.times(0, j), allowed(p.pattern, 0, p.heads, head, n, n - 1, j) ? 1 : 0)
+              << p.name << " head " << head << " n " << n << " j " << j;
+      }
+    }
   }
 }
 

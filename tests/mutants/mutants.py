@@ -32,6 +32,7 @@ OWN = (
     ("kernels/attention/pattern/plan.cpp", ("test_kernels", "test_ops")),
     ("kernels/attention", ("test_kernels",)),
     ("kernels/embedding", ("test_ops", "test_emulated")),
+    ("kernels/global_rows", ("test_layers", "test_emulated")),
     ("kernels", ("test_kernels", "test_ops")),
     ("framework/core/parameters.cpp", ("test_core", "test_models", RANKS)),
     ("framework/core", ("test_core",)),

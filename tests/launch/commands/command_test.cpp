@@ -292,7 +292,7 @@ TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
                  "run: the run keeps no average of its weights (train.ema is 0); use --weights last");
   expect_refused({"eval", "run", "--data", "text.bin"},
                  "text.bin: is not an HDF5 file; make one with `longstride prepare`");
-  expect_refused_with({"sample", "run", "--length", "0"}, "--length: Value 0 not in range 1 to 2147483647");
+  expect_refused_with({"sample", "run", "--length", "0"}, "--length: Value 0 not in range");
   expect_refused(
       {"sample", "run", "--prompt", "none"},
       "none: cannot be read; --prompt names a file whose bytes every sample begins with, or is - for standard input");
