@@ -72,6 +72,17 @@ TEST_F(TokensRun, AreContinuedFromASplit) {
   EXPECT_TRUE(drawn.starts_with(expected)) << drawn;
 }
 
+TEST_F(TokensRun, AreExportedWithoutATokenizer) {
+  EXPECT_NE(run_well({"export", "run", "--hf", "hf"}).out.find("no tokenizer, as the run's data has no SentencePiece"),
+            std::string::npos);
+  EXPECT_TRUE(text("hf/modeling_longstride.py").size() > 100);
+  for (const auto& file : std::filesystem::directory_iterator(dir / "hf"))
+    EXPECT_FALSE(file.path().filename().string().starts_with("token")) << file.path();
+  EXPECT_EQ(run_well({"sample", "hf", "--prompt-text", "299 256 7", "--length", "70", "--output", "a"}).exit_code, 0);
+  run_well({"sample", "run", "--prompt-text", "299 256 7", "--length", "70", "--output", "b"});
+  EXPECT_EQ(text("a/sample-000.txt"), text("b/sample-000.txt"));
+}
+
 TEST_F(TokensRun, AreResumedBitForBit) {
   copy_run("run", "again");
   run_well({"train", "r.yaml", "--run", "once", "--set", "train.steps=4", "--set", "train.checkpoint_every=2"});
@@ -111,6 +122,10 @@ TEST(TokensOfTextRun, KeepsItsTokenizer) {
   const std::string drawn = run({"sample", "run", "--prompt-text", "the wind\n crosses", "--length", "30"}).out;
   EXPECT_TRUE(drawn.starts_with("the wind\n crosses")) << drawn;
   EXPECT_NE(text_of(dir / "run/metrics.jsonl").find("bits_per_byte"), std::string::npos);
+  ASSERT_EQ(run({"export", "run", "--hf", "hf"}).exit_code, 0);
+  EXPECT_EQ(text_of(dir / "hf/tokenizer.model"), text_of(dir / "run/tokenizer.model"));
+  EXPECT_NE(text_of(dir / "hf/tokenizer_config.json").find("LongstrideTokenizer"), std::string::npos);
+  EXPECT_EQ(run({"sample", "hf", "--prompt-text", "the wind\n crosses", "--length", "30"}).out, drawn);
   write_text(dir / "run/tokenizer.model", text_of(dir / "run/tokenizer.model") + "x");
   EXPECT_NE(run({"sample", "run"}).err.find("is not the tokenizer that the run was trained with"), std::string::npos);
 }
