@@ -1,4 +1,6 @@
 // Pieces of a SentencePiece model, read without the library, and text through one.
+#include <fmt/format.h>
+
 #include "datasets/prepare/prepare.h"
 #include "datasets/tokens/text_ids.h"
 #include "datasets/tokens/words.h"
@@ -119,6 +121,19 @@ TEST_F(TokensOfText, KeepEveryByteOfIt) {
   EXPECT_EQ(text_of(*dataset, "train"), odd);
   EXPECT_EQ(dataset->size("train").text_bytes, std::ssize(odd));
   EXPECT_GT(dataset->split("train")->bytes_per_token(), 2);
+}
+
+// More words than any table of known ones has places, some of them again.
+TEST_F(TokensOfText, KeepWordsApartHoweverMany) {
+  const std::string model = prepare(trained(330), "x.h5")->info().tokenizer;
+  put_file(folder / "own.model", Bytes(model.begin(), model.end()));
+  std::string many;
+  for (int i = 0; i < 150000; ++i) many += fmt::format("{} ", i * 7919 % 300007 % 100000);
+  put(many);
+  PrepareTokensConfig config = trained(0);
+  config.model = folder / "own.model";
+  config.split = "1.0,0,0";
+  EXPECT_EQ(text_of(*prepare(config, "y.h5"), "train"), many);
 }
 
 TEST_F(TokensOfText, AreTheSameAgainAndByTheModelThatWasTrained) {
