@@ -97,7 +97,36 @@ TEST_F(TokensRun, RecipesThatCannotBeAreRefused) {
   expect_refused_with({"plan", "r.yaml", "--set", "data.vocabulary=65536"}, "from 2 to 65535 ids");
   expect_refused_with({"plan", "r.yaml", "--set", "objective.kind=masked"}, "objective.kind");
   expect_refused_with({"plan", "r.yaml", "--set", "model.kind=encoder"}, "model.kind encoder reads bytes only");
-  expect_refused_with({"attention", "run"}, "was trained on tokens");
+  expect_refused_with({"predict", "run", "--input", "r.yaml"}, "is no id of a token below 300");
+  write_text(dir / "numbers.txt", "1 2 3 299");
+  expect_refused_with({"predict", "run", "--input", "numbers.txt"}, "cannot predict what is asked; use eval or sample");
+}
+
+TEST_F(TokensRun, AreShownWithWhatIsAttendedTo) {
+  const auto picture = [&](const std::string& data) {
+    run_well({"attention", "run", "--layer", "0", "--head", "0", "--query", "40", "--data", data});
+    return json::parse(text("run/attention/attention.json")).at("pictures").at(0);
+  };
+  const json before = picture("ids.h5");
+  std::string ids = text("ids.bin");
+  const auto id = [&](int i) {
+    const std::size_t at = 2 * static_cast<std::size_t>(3800 + i);
+    return std::to_string(static_cast<unsigned char>(ids[at]) + 256 * static_cast<unsigned char>(ids[at + 1]));
+  };
+  EXPECT_EQ(before.at("piece"), id(40));
+  double above = 1;
+  for (const json& key : before.at("strongest")) {
+    EXPECT_EQ(key.at("piece"), id(key.at("position")));
+    EXPECT_LT(key.at("position"), 40);
+    EXPECT_LE(key.at("weight"), above);
+    above = key.at("weight");
+  }
+  EXPECT_EQ(before.at("strongest").size(), 8U);
+  ids[2 * (3800 + 39)] ^= 1;  // the last token that the query has read
+  write_text(dir / "other.bin", ids);
+  run_well({"prepare", "tokens", "--input", "other.bin", "--vocabulary", "300", "--output", "other.h5"});
+  EXPECT_NE(picture("other.h5").at("entropy_bits"), before.at("entropy_bits"));
+  expect_refused_with({"attention", "run", "--input", "3"}, "'test' has 3 whole sequences of 64 tokens");
 }
 
 // A run has its tokenizer, whatever happens to the data.
@@ -118,6 +147,10 @@ TEST(TokensOfTextRun, KeepsItsTokenizer) {
               scores.at("loss").get<double>() / std::log(2) * about.at("tokens").get<double>() /
                   about.at("text_bytes").get<double>(),
               1e-9);
+  ASSERT_EQ(run({"attention", "run", "--query", "5", "--output", "drawn"}).exit_code, 0);
+  const json shown = json::parse(text_of(dir / "drawn/attention.json")).at("pictures").at(0);
+  EXPECT_NE(story.find(shown.at("piece").get<std::string>()), std::string::npos);
+  EXPECT_FALSE(shown.at("strongest").empty());
   std::filesystem::remove(dir / "t.h5");
   const std::string drawn = run({"sample", "run", "--prompt-text", "the wind\n crosses", "--length", "30"}).out;
   EXPECT_TRUE(drawn.starts_with("the wind\n crosses")) << drawn;
