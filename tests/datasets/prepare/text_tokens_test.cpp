@@ -170,6 +170,24 @@ TEST_F(TokensOfText, KeepDocuments) {
             std::string(line.begin(), line.end()));
 }
 
+// As WikiText and PG-19 come.
+TEST_F(TokensOfText, TakeFoldersWithSplitsByName) {
+  const auto put_text = [&](const std::string& name, const std::string& text) {
+    put_file(folder / name, Bytes(text.begin(), text.end()));
+  };
+  for (const char* split : split_names) put_text(fmt::format("wiki/wiki.{}.tokens", split), split + sentences());
+  put_text("pg/train/1.txt", "train" + sentences());
+  put_text("pg/validation/2.txt", "valid" + sentences());
+  put_text("pg/test/3.txt", "test" + sentences());
+  put_text("pg/metadata.csv", "1,2\n");
+  for (const char* from : {"wiki", "pg"}) {
+    PrepareTokensConfig config = trained(330);
+    config.inputs = {folder / from};
+    const auto dataset = prepare(config, "x.h5");
+    for (const char* split : split_names) EXPECT_EQ(text_of(*dataset, split), split + sentences()) << from;
+  }
+}
+
 TEST_F(TokensOfText, RefuseWhatCannotBeDone) {
   expect_user_error([&] { prepare_tokens(trained(0), to(folder / "x.h5")); }, "give one with --model");
   expect_user_error([&] { prepare_tokens(trained(60000), to(folder / "x.h5")); }, "--train-vocabulary is 60000");
