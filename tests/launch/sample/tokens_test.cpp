@@ -103,8 +103,8 @@ TEST_F(TokensRun, RecipesThatCannotBeAreRefused) {
 }
 
 TEST_F(TokensRun, AreShownWithWhatIsAttendedTo) {
-  const auto picture = [&](const std::string& data) {
-    run_well({"attention", "run", "--layer", "0", "--head", "0", "--query", "40", "--data", data});
+  const auto picture = [&](const std::string& data, const std::string& query = "40") {
+    run_well({"attention", "run", "--layer", "0", "--head", "0", "--query", query, "--data", data});
     return json::parse(text("run/attention/attention.json")).at("pictures").at(0);
   };
   const json before = picture("ids.h5");
@@ -122,6 +122,9 @@ TEST_F(TokensRun, AreShownWithWhatIsAttendedTo) {
     above = key.at("weight");
   }
   EXPECT_EQ(before.at("strongest").size(), 8U);
+  const json second = picture("ids.h5", "1").at("strongest");  // beside the start, which is no token
+  ASSERT_EQ(second.size(), 1U);
+  EXPECT_EQ(second.at(0).at("piece"), id(0));
   ids[2 * (3800 + 39)] ^= 1;  // the last token that the query has read
   write_text(dir / "other.bin", ids);
   run_well({"prepare", "tokens", "--input", "other.bin", "--vocabulary", "300", "--output", "other.h5"});
