@@ -5,6 +5,7 @@
 #include <array>
 #include <mutex>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 
 #include "datasets/tokens/text_ids.h"
@@ -46,53 +47,48 @@ std::string reason(const sentencepiece::util::Status& status) {
   return printable(end == std::string::npos ? text : text.substr(end + 2));
 }
 
-// The ids of words that occurred before, for all threads. A text has few different words, and each takes the library
-// some microseconds. Words go by their hash; of two with the same one, which hardly occur, only the first is kept.
-class KnownWords {
- public:
-  bool find(std::string_view word, std::uint64_t hash, std::vector<std::uint16_t>& out) {
-    Part& part = part_of(hash);
-    const std::lock_guard lock(part.changing);
-    const auto known = part.words.find(hash);
-    if (known == part.words.end() || known->second.word != word) return false;
-    out.insert(out.end(), known->second.ids.begin(), known->second.ids.end());
-    return true;
-  }
-  void keep(std::string_view word, std::uint64_t hash, std::vector<std::uint16_t> ids) {
-    constexpr std::size_t most = std::size_t{1} << 15;  // in a part
-    Part& part = part_of(hash);
-    const std::lock_guard lock(part.changing);
-    if (part.words.size() == most) part.words.clear();
-    part.words.emplace(hash, Word{std::string(word), std::move(ids)});
-  }
-
- private:
-  struct Word {
-    std::string word;
-    std::vector<std::uint16_t> ids;
-  };
-  struct Part {
-    std::mutex changing;
-    std::unordered_map<std::uint64_t, Word> words;
-  };
-  Part& part_of(std::uint64_t hash) { return parts_[hash >> 58]; }
-
-  std::array<Part, 64> parts_;
-};
-
-// A word in one cache line: most words of a text are a few thousand.
-struct Recent {
+// A word and its ids in one cache line.
+struct alignas(64) Known {
   std::uint8_t length = 0, count = 0;
   std::array<char, 36> word{};
   std::array<std::uint16_t, 13> ids{};
 
   bool is(std::string_view other) const { return std::string_view(word.data(), length) == other; }
-  void keep(std::string_view other, std::span<const std::uint16_t> of_other) {
-    if (other.size() > word.size() || of_other.size() > ids.size()) return;
-    length = static_cast<std::uint8_t>(other.size()), count = static_cast<std::uint8_t>(of_other.size());
-    std::copy(other.begin(), other.end(), word.begin());
-    std::copy(of_other.begin(), of_other.end(), ids.begin());
+  static bool holds(std::string_view other, std::span<const std::uint16_t> of_other) {
+    return other.size() <= sizeof word && of_other.size() <= std::tuple_size_v<decltype(ids)>;
   }
+  static Known of(std::string_view other, std::span<const std::uint16_t> of_other) {
+    Known out;
+    out.length = static_cast<std::uint8_t>(other.size()), out.count = static_cast<std::uint8_t>(of_other.size());
+    std::copy(other.begin(), other.end(), out.word.begin());
+    std::copy(of_other.begin(), of_other.end(), out.ids.begin());
+    return out;
+  }
+};
+
+// The words that occurred last, for all threads: each place has the last word of those whose hash leads to it. A text
+// has few different words, and each takes the library some microseconds.
+class KnownWords {
+ public:
+  bool find(std::string_view word, std::uint64_t hash, Known& out) {
+    const std::size_t at = place(hash);
+    const std::lock_guard lock(changing_[at % changing_.size()]);
+    if (!words_[at].is(word)) return false;
+    out = words_[at];
+    return true;
+  }
+  void keep(const Known& word, std::uint64_t hash) {
+    const std::size_t at = place(hash);
+    const std::lock_guard lock(changing_[at % changing_.size()]);
+    words_[at] = word;
+  }
+
+ private:
+  static constexpr int bits = 18;
+  static std::size_t place(std::uint64_t hash) { return hash >> (64 - bits); }
+
+  std::array<std::mutex, 64> changing_;
+  std::vector<Known> words_ = std::vector<Known>(std::size_t{1} << bits);
 };
 
 class PieceIds final : public TextIds {
@@ -116,20 +112,17 @@ class PieceIds final : public TextIds {
 
  private:
   void encode_known(std::string_view word, std::vector<std::uint16_t>& out) {
-    constexpr std::size_t longest_kept = 64;
-    if (word.size() > longest_kept) return encode_anew(word, out);
+    if (!Known::holds(word, {})) return encode_anew(word, out);
     const std::uint64_t hash = std::hash<std::string_view>{}(word);
-    Recent& recent = recent_[hash % recent_.size()];
-    if (recent.is(word)) {
-      out.insert(out.end(), recent.ids.data(), recent.ids.data() + recent.count);
+    Known& own = own_[hash % own_.size()];
+    if (!own.is(word) && !words_->find(word, hash, own)) {
+      const auto before = static_cast<std::ptrdiff_t>(out.size());
+      encode_anew(word, out);
+      const std::span<const std::uint16_t> ids(out.begin() + before, out.end());
+      if (Known::holds(word, ids)) words_->keep(own = Known::of(word, ids), hash);
       return;
     }
-    const auto before = static_cast<std::ptrdiff_t>(out.size());
-    if (!words_->find(word, hash, out)) {
-      encode_anew(word, out);
-      words_->keep(word, hash, {out.begin() + before, out.end()});
-    }
-    recent.keep(word, {out.begin() + before, out.end()});
+    out.insert(out.end(), own.ids.data(), own.ids.data() + own.count);
   }
 
   void encode_anew(std::string_view word, std::vector<std::uint16_t>& out) {
@@ -192,7 +185,7 @@ class PieceIds final : public TextIds {
   std::string where_;
   bool puts_space_ = false;
   std::shared_ptr<KnownWords> words_;
-  std::vector<Recent> recent_ = std::vector<Recent>(std::size_t{1} << 14);  // this thread's
+  std::vector<Known> own_ = std::vector<Known>(std::size_t{1} << 16);  // this thread's
 };
 
 // The lines of a text, as the trainer asks for them.

@@ -16,7 +16,7 @@ class Reader {
         block_(layout_.bytes()),
         batch_(layout_.at(block_.data())) {}
 
-  std::int64_t count() const { return std::ssize(text_.windows) / model_.context(); }
+  std::int64_t count() const { return std::ssize(text_.windows) / each() / model_.context(); }
 
   // A planning context needs but one window before the one shown.
   void read(Context& ctx, const std::vector<std::int64_t>& queries, const MixesPositions::AttentionVisitor& visit,
@@ -40,17 +40,20 @@ class Reader {
   }
 
  private:
+  std::int64_t each() const { return text_.wide ? 2 : 1; }  // bytes of an id
+
   void fill(std::int64_t window) {
     const std::int64_t first = window * model_.context();
-    const std::uint8_t* bytes = text_.windows.data() + first;
     const std::int64_t offset = text_.offset + first;
+    const kernels::Ids ids{text_.windows.data(), text_.wide};
     objective_.write_row_of(batch_, 0,
-                            {.bytes = bytes,
-                             .before = window > 0 ? bytes[-1] : std::uint8_t{0},
+                            {.bytes = text_.windows.data() + first * each(),
+                             .before = static_cast<std::uint16_t>(window > 0 ? ids[first - 1] : 0),
                              .starts = window == 0,
                              .documents = {text_.documents, offset},
                              .groups = {text_.groups, text_.groups_offset + offset},
-                             .offset = offset},
+                             .offset = offset,
+                             .wide = text_.wide},
                             {0, window});
   }
 
@@ -76,8 +79,8 @@ void show_attention(const Model& model, const Objective& objective, const ShownT
                     const std::vector<std::int64_t>& queries, const MixesPositions::AttentionVisitor& visit,
                     const std::function<void(std::int64_t)>& read) {
   Reader reader(model, objective, text);
-  LONGSTRIDE_CHECK(reader.count() > 0 && std::ssize(text.windows) % model.context() == 0, "{} bytes for windows of {}",
-                   text.windows.size(), model.context());
+  LONGSTRIDE_CHECK(reader.count() > 0 && std::ssize(text.windows) % (model.context() * (text.wide ? 2 : 1)) == 0,
+                   "{} bytes for windows of {}", text.windows.size(), model.context());
   Arena counting;
   Context ctx;
   ctx.arena = &counting;

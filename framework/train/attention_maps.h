@@ -15,7 +15,8 @@ namespace longstride {
 std::int64_t windows_that_matter(const Model& model);
 
 struct ShownText {
-  std::vector<std::uint8_t> windows;         // each as long as the model's context, one after another
+  std::vector<std::uint8_t> windows;         // bytes, or 16-bit ids, each of the model's context, one after another
+  bool wide = false;                         // ids
   std::vector<std::int64_t> documents = {};  // where documents end, if the model reads them (write_groups)
   std::vector<std::int64_t> groups = {};     // likewise its groups (Batch::sentences), from groups_offset on
   std::int64_t groups_offset = 0;

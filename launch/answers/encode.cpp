@@ -54,7 +54,8 @@ void add_encode(CLI::App& app, Session& session) {
   auto o = std::make_shared<EncodeOptions>();
   CLI::App* encode = app.add_subcommand("encode", "Hidden rows of a file, for other programs");
   encode->add_option("run", o->run, "run directory")->required();
-  encode->add_option("--input", o->input, "file of bytes, read in windows of the context")->required();
+  encode->add_option("--input", o->input, "file of bytes, or text of tokens, read in windows of the context")
+      ->required();
   encode->add_option("--output", o->output, "NumPy file: float32, a row per byte or token")->required();
   encode->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   encode->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")

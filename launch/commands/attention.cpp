@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -45,15 +46,42 @@ struct Input {
   ShownText text;
   std::int64_t before = 0;  // windows
 
-  std::vector<std::uint8_t> shown(std::int64_t context) const {
-    return {text.windows.begin() + before * context, text.windows.end()};
-  }
-  // The last bytes before the window, at most `most`.
+  // Texts of the positions from the first of all windows on; none where no tokens are.
+  std::vector<std::string> pieces = {};
+
+  // The bytes of the window as pictures show them, and the last ones before it, at most `most`. A token is shown by the
+  // first byte of its text that is no space.
+  std::vector<std::uint8_t> shown(std::int64_t context) const { return bytes(before * context, context); }
   std::vector<std::uint8_t> last_before(std::int64_t context, std::int64_t most) const {
-    const auto end = text.windows.begin() + before * context;
-    return {end - std::min(before * context, most), end};
+    const std::int64_t count = std::min(before * context, most);
+    return bytes(before * context - count, count);
+  }
+
+ private:
+  std::vector<std::uint8_t> bytes(std::int64_t first, std::int64_t count) const {
+    if (pieces.empty()) return {text.windows.begin() + first, text.windows.begin() + first + count};
+    std::vector<std::uint8_t> out;
+    for (std::int64_t i = first; i < first + count; ++i) {
+      const std::string& piece = pieces[static_cast<std::size_t>(i)];
+      const std::size_t at = piece.find_first_not_of(' ');
+      out.push_back(static_cast<std::uint8_t>(at == std::string::npos ? ' ' : piece[at]));
+    }
+    return out;
   }
 };
+
+// The texts of a window's tokens, if they are no bytes.
+std::vector<std::string> pieces_of(const LoadedRun& run, const ShownText& text) {
+  const RunTokens tokens = run.tokens();
+  if (tokens.is_of_bytes()) return {};
+  const kernels::Ids ids{text.windows.data(), text.wide};
+  std::vector<std::string> out;
+  for (std::int64_t i = 0; i < std::ssize(text.windows) / tokens.token_bytes(); ++i) {
+    out.push_back(tokens.text(ids[i]));
+    if (tokens.model().empty()) out.back().pop_back();  // the space behind a number
+  }
+  return out;
+}
 
 Input read_input(const AttentionOptions& o, const LoadedRun& run) {
   const std::int64_t context = run.recipe.data.context;
@@ -68,11 +96,13 @@ Input read_input(const AttentionOptions& o, const LoadedRun& run) {
     if (left < windows) {
       Input in;
       in.before = std::min(left, o.before >= 0 ? o.before : windows_that_matter(*run.model));
-      in.text.windows.resize(static_cast<std::size_t>((in.before + 1) * context));
+      in.text.wide = set->token_bytes() > 1;
+      in.text.windows.resize(static_cast<std::size_t>((in.before + 1) * context * set->token_bytes()));
       in.text.offset = (left - in.before) * context;
       in.text.seed = run.recipe.train.seed;
       in.text.trained = run.step;
-      set->read(s, in.text.offset, std::ssize(in.text.windows), in.text.windows.data());
+      set->read(s, in.text.offset, (in.before + 1) * context, in.text.windows.data());
+      in.pieces = pieces_of(run, in.text);
       const std::span<const std::int64_t> documents = set->documents(s);
       in.text.documents.assign(documents.begin(), documents.end());
       const RowEnds groups = set->groups(s);
@@ -84,10 +114,10 @@ Input read_input(const AttentionOptions& o, const LoadedRun& run) {
   }
   const std::int64_t whole = o.input - left;
   if (whole == 0)
-    throw user_error("{}: the split '{}' has no whole sequence of {} bytes to show; choose another with --split",
-                     dataset->path(), o.split, context);
-  throw user_error("{}: '{}' has {} of {} bytes; --input counts them from 0", dataset->path(), o.split,
-                   counted(whole, "whole sequence"), context);
+    throw user_error("{}: the split '{}' has no whole sequence of {} {}s to show; choose another with --split",
+                     dataset->path(), o.split, context, run.tokens().unit());
+  throw user_error("{}: '{}' has {} of {} {}s; --input counts them from 0", dataset->path(), o.split,
+                   counted(whole, "whole sequence"), context, run.tokens().unit());
 }
 
 // All of `count`, or those given.
@@ -203,6 +233,7 @@ class MapDrawing {
                          {"query", queries_[n]},
                          {"entropy_bits", entropy_bits(weights)}});
         describe_weights(view.keys, weights, made_.back());
+        if (!input_.pieces.empty()) describe_pieces(view.keys, weights, made_.back());
       }
     const std::string name = fmt::format("layer-{:03}.png", layer);
     contact_sheet(drawn, across(drawn.front())).write((folder_ / name).string());
@@ -221,7 +252,8 @@ class MapDrawing {
     }
     out["sheets"] = sheets_;
     out["pictures"] = made_;
-    write_file_atomically((folder_ / "attention.json").string(), out.dump(1) + "\n");
+    write_file_atomically((folder_ / "attention.json").string(),
+                          out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
 
  private:
@@ -255,6 +287,27 @@ class MapDrawing {
     if (k.added > 0) out["weight_of_added_rows"] = sum_of(weights, k.compressed + k.memory, k.before());
   }
 
+  // The token being generated, and those that it attends to most: positions of the context, before it below 0. The rows
+  // of compressed memory and the start have no token.
+  void describe_pieces(const KeyRows& k, const std::vector<double>& weights, nlohmann::ordered_json& out) const {
+    constexpr std::size_t most = 8;
+    const std::int64_t first = input_.before * std::ssize(bytes_);  // the window's, among the pieces
+    const auto piece = [&](std::int64_t position) { return input_.pieces[static_cast<std::size_t>(first + position)]; };
+    const auto position = [&](std::int64_t row) { return row - k.before() - (k.added > 0 ? 0 : 1); };
+    std::vector<std::int64_t> rows;
+    for (std::int64_t row = k.compressed; row < std::ssize(weights); ++row)
+      if (weights[static_cast<std::size_t>(row)] > 0 && first + position(row) >= 0) rows.push_back(row);
+    std::ranges::stable_sort(rows, std::greater(),
+                             [&](std::int64_t row) { return weights[static_cast<std::size_t>(row)]; });
+    rows.resize(std::min(rows.size(), most));
+    out["piece"] = piece(out.at("query").get<std::int64_t>());
+    out["strongest"] = nlohmann::ordered_json::array();
+    for (const std::int64_t row : rows)
+      out["strongest"].push_back({{"position", position(row)},
+                                  {"piece", piece(position(row))},
+                                  {"weight", weights[static_cast<std::size_t>(row)]}});
+  }
+
   const MixesPositions& shown_;
   KeyRows keys_;  // key rows of the layer that sees the most
   fs::path folder_;
@@ -281,9 +334,6 @@ void run_attention(AttentionOptions& o, Session& session) {
   check_room_for_products();
   keep_to(host_share(1));
   const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
-  if (run.recipe.data.kind == DataKind::tokens)
-    throw user_error("{}: was trained on tokens, but this command draws bytes, pictures and sound; choose another run",
-                     o.run);
   const auto& shown = required<MixesPositions>(*run.model, "show what it attends to");
   const std::string own = (fs::path(o.run) / "attention").string();
   if (o.output.empty()) o.output = own;

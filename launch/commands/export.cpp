@@ -157,7 +157,9 @@ void export_pretrained(const ExportOptions& o, Session& session) {
                        {"run", o.source},
                        {"step", run.step},
                        {"weights", run.weights_name()}});
-  print_written(o.hf, fmt::format("the model of step {}{}, for transformers", run.step, run.weights_text()));
+  const bool lacks = run.recipe.data.kind == DataKind::tokens && run.tokens().model().empty();
+  print_written(o.hf, fmt::format("the model of step {}{}, for transformers{}", run.step, run.weights_text(),
+                                  lacks ? "; no tokenizer, as the run's data has no SentencePiece model" : ""));
 }
 
 void export_run(const ExportOptions& o, Session& session) {

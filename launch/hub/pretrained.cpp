@@ -17,6 +17,7 @@
 #include "launch/hub/package_files.h"
 #include "launch/hub/weight_files.h"
 #include "launch/recipe/settings_tree.h"
+#include "launch/run/run_data.h"
 
 namespace longstride {
 namespace {
@@ -152,6 +153,16 @@ void refuse_inexpressible(const LoadedRun& loaded, const std::string& run) {
                      printable(run), problem);
 }
 
+// The name that a file of the package gets; empty: it is not copied. Bytes and pieces have a tokenizer each, and its
+// configuration one name.
+std::string name_in_folder(const PackageFile& file, DataKind kind, const RunTokens& tokens) {
+  const std::string name(file.name);
+  if (name.starts_with("tokenizer")) return kind == DataKind::bytes ? name : "";
+  if (!name.starts_with("tokenization")) return name;
+  if (tokens.model().empty()) return "";
+  return name == "tokenization_config.json" ? "tokenizer_config.json" : name;
+}
+
 }  // namespace
 
 CheckpointState read_pretrained(const std::string& folder) {
@@ -181,6 +192,10 @@ LoadedRun load_pretrained(const std::string& folder) {
   loaded.recipe = recipe_of_run(state.recipe, config_file(folder));
   loaded.model = loaded.recipe.model->make_model();
   loaded.step = state.step;
+  loaded.run = folder;
+  if (const std::string pieces = folder + "/" + tokenizer_file;
+      loaded.recipe.data.kind == DataKind::tokens && fs::is_regular_file(pieces))
+    loaded.data["tokenizer"] = sha256_of_text(read_file(pieces));
   ParameterSet& parameters = loaded.model->parameters();
   const std::string shown = printable(folder);
   const WeightFiles files(weight_files(folder, shown), parameters, shown);
@@ -207,7 +222,7 @@ void write_pretrained(const LoadedRun& loaded, const std::string& run, const std
   if (fs::exists(folder, none) && !(fs::is_directory(folder, none) && fs::is_empty(folder, none)))
     throw user_error("{}: exists already and is not an empty folder; choose another with --hf, or remove it",
                      printable(folder));
-  const bool text = loaded.recipe.data.kind == DataKind::bytes;
+  const RunTokens tokens = loaded.tokens();
   const Json config = config_for(loaded, name_of_folder(run));
   const Json generation = {{"bos_token_id", config.at("settings").value("vocabulary", vocabulary_of_bytes)},
                            {"do_sample", true},
@@ -221,8 +236,10 @@ void write_pretrained(const LoadedRun& loaded, const std::string& run, const std
                      refused.message());
   AtomicDirectory made(target.string());
   const auto file = [&](std::string_view of) { return made.path() + "/" + std::string(of); };
-  for (const PackageFile& one : package_files())  // a model of other tokens would have a tokenizer of its own
-    if (text || !one.name.starts_with("tokenizer")) write_file_atomically(file(one.name), one.content);
+  for (const PackageFile& one : package_files())
+    if (const std::string name = name_in_folder(one, loaded.recipe.data.kind, tokens); !name.empty())
+      write_file_atomically(file(name), one.content);
+  keep_tokenizer(made.path(), tokens.model());
   write_file_atomically(file("config.json"), config.dump(2) + "\n");
   write_file_atomically(file("generation_config.json"), generation.dump(2) + "\n");
   write_model_file(file("model.safetensors"), loaded.model->parameters());

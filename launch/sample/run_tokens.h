@@ -30,6 +30,8 @@ class RunTokens {
   std::vector<std::uint8_t> ids(const std::vector<std::uint8_t>& text) const;
   std::string text(int id) const;
   bool is_of_bytes() const { return kind_ != DataKind::tokens; }
+  // SentencePiece's; empty: there is none.
+  const std::string& model() const { return model_; }
   const char* unit() const { return kind_ == DataKind::tokens ? "token" : "byte"; }
 
  private:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes a wheel of the Python package with the library of attention, for every Python 3 on Linux, and tries it in an
-# empty virtual environment: the operator, a model that is saved and loaded, and samples. Prints the wheel's path.
+# empty virtual environment: the operator, a model that is saved and loaded, and samples; on a GPU too, if there is one.
+# Prints the wheel's path.
 #
 #   wheel.sh [--cuda] [--library FILE] [--output FOLDER] [--python PYTHON] [--run RUN]
 #
@@ -13,7 +14,7 @@
 set -euo pipefail
 source_tree=$(CDPATH= cd -- "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cuda=0 library= output=$source_tree/build/wheels python=python3 run=
-usage() { sed -n '2,14p' "${BASH_SOURCE[0]}" | cut -c 3- >&2; exit 2; }
+usage() { sed -n '2,13p' "${BASH_SOURCE[0]}" | cut -c 3- >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case $1 in
     --cuda) cuda=1; shift; continue ;;
@@ -57,17 +58,21 @@ site=$("$work/empty/bin/python" -c 'import sysconfig; print(sysconfig.get_path("
 "$python" -m pip install -q --no-deps --no-index --target "$site" "$wheel" >&2
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/others.pth"
 cd "$work"
-env -u LONGSTRIDE_ATTENTION_LIBRARY -u PYTHONPATH "$work/empty/bin/python" - "$site" "$run" <<'EOF' >&2
+env -u LONGSTRIDE_ATTENTION_LIBRARY -u PYTHONPATH "$work/empty/bin/python" - "$site" "$cuda" "$run" <<'EOF' >&2
 import importlib.metadata, pathlib, sys
 import torch, longstride
 from longstride import library
 from longstride.model.settings import Settings
 from longstride.runs import Model
-site, run = sys.argv[1:]
+site, cuda, run = sys.argv[1:]
 assert pathlib.Path(longstride.__file__).is_relative_to(site), longstride.__file__
-v = torch.ones(1, 2, 50, 16)
-o = longstride.attention(torch.randn(v.shape), torch.randn(v.shape), v, longstride.Pattern(parts=["local"], window=7))
-torch.testing.assert_close(o, v)
+if library.has_cuda() != (cuda == "1"):
+    sys.exit("wheel.sh: the library has " + ("kernels for GPUs; add --cuda" if cuda == "0" else
+             "no kernels for GPUs; leave out --cuda, or give another --library"))
+for device in ["cpu"] + ["cuda"] * (cuda == "1" and torch.cuda.is_available()):
+    v = torch.ones(1, 2, 50, 16, device=device)
+    o = longstride.attention(torch.randn_like(v), torch.randn_like(v), v, longstride.Pattern(parts=["local"], window=7))
+    torch.testing.assert_close(o, v)
 assert library._library._name.startswith(site), library._library._name
 assert importlib.metadata.version("longstride") == library.version()
 if not run:
@@ -78,6 +83,11 @@ if not run:
 model = longstride.load(run, attention="kernels")
 assert model.losses(torch.zeros(1, model.settings.context, dtype=torch.long)).isfinite().all()
 print("sampled", model.generate(length=16, seed=1)[0])
+if not torch.cuda.is_available():
+    try:
+        longstride.load(run, device="cuda")
+    except longstride.UserError as error:
+        print("without a GPU:", error)
 EOF
 mv "$wheel" "$output/"
 echo "$output/$(basename "$wheel")"

@@ -8,7 +8,7 @@ import os
 import tempfile
 import unittest
 
-from support import command, need, temporary_folder, write_dataset, write_recipe
+from support import command, harness_scores, need, temporary_folder, write_dataset, write_recipe
 
 need("torch", "numpy", "yaml", "h5py", "transformers", "accelerate", "lm_eval")
 os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TRANSFORMERS_VERBOSITY="error",
@@ -25,21 +25,6 @@ CONTEXT = 48
 TEXT = " ".join(f"The wind follows river {i * i % 97}, and {i % 13} birds follow it." for i in range(400)).encode()
 MODEL = {"attention": {"integration": "merged", "parts": ["fixed_block", "fixed_summary"], "stride": 8,
                        "summary": [2, 3]}, "dropout": 0.1, "rotary_base": 100.0}
-TASK = """
-task: {name}
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {file}
-test_split: test
-output_type: {kind}
-doc_to_text: ""
-doc_to_target: "{{{{text}}}}"
-metric_list:
-  - metric: {metric}
-"""
-
-
 def rows_of(data):
     """The windows that `longstride eval` scores, as text."""
     return [data[at:at + CONTEXT] for at in range(0, len(data), CONTEXT)]
@@ -67,20 +52,7 @@ class Harness(unittest.TestCase):
         return np.load(file)
 
     def evaluated(self, kind, metric, rows, saved="saved", **arguments):
-        from lm_eval import simple_evaluate
-        from lm_eval.tasks import TaskManager
-        name = f"rows_{kind}_{len(rows)}"
-        tasks = self.folder / "tasks"
-        tasks.mkdir(exist_ok=True)
-        file = tasks / f"{name}.jsonl"
-        file.write_text("".join(json.dumps({"text": row.decode()}) + "\n" for row in rows))
-        (tasks / f"{name}.yaml").write_text(TASK.format(name=name, file=file, kind=kind, metric=metric))
-        given = {"pretrained": str(self.folder / saved), "trust_remote_code": True, "dtype": "float32", **arguments}
-        found = simple_evaluate(model="hf", model_args=given, tasks=[name], device="cpu", batch_size=4,
-                                task_manager=TaskManager(include_path=str(tasks), include_defaults=False),
-                                log_samples=True, bootstrap_iters=0)
-        samples = sorted(found["samples"][name], key=lambda sample: sample["doc_id"])
-        return found["results"][name], [np.ravel(sample["filtered_resps"][0])[0] for sample in samples]
+        return harness_scores(self.folder, saved, kind, metric, [row.decode() for row in rows], **arguments)
 
     def test_the_harness_scores_rows_as_eval_does(self):
         expected = self.losses("run").sum(1)

@@ -84,3 +84,37 @@ def write_recipe(path, data, model, objective=None, **train):
 def temporary_folder():
     with tempfile.TemporaryDirectory(prefix="longstride-test-") as folder:
         yield pathlib.Path(folder)
+
+
+TASK = """
+task: {name}
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {file}
+test_split: test
+output_type: {kind}
+doc_to_text: ""
+doc_to_target: "{{{{text}}}}"
+metric_list:
+  - metric: {metric}
+"""
+
+
+def harness_scores(folder, saved, kind, metric, texts, **arguments):
+    """What lm-evaluation-harness makes of some texts by the model in folder/saved: figures, and the texts' scores."""
+    import numpy as np
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+    name = f"rows_{kind}_{len(texts)}"
+    tasks = folder / "tasks"
+    tasks.mkdir(exist_ok=True)
+    file = tasks / f"{name}.jsonl"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (tasks / f"{name}.yaml").write_text(TASK.format(name=name, file=file, kind=kind, metric=metric))
+    given = {"pretrained": str(folder / saved), "trust_remote_code": True, "dtype": "float32", **arguments}
+    found = simple_evaluate(model="hf", model_args=given, tasks=[name], device="cpu", batch_size=4,
+                            task_manager=TaskManager(include_path=str(tasks), include_defaults=False),
+                            log_samples=True, bootstrap_iters=0)
+    samples = sorted(found["samples"][name], key=lambda sample: sample["doc_id"])
+    return found["results"][name], [np.ravel(sample["filtered_resps"][0])[0] for sample in samples]

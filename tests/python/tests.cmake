@@ -31,6 +31,7 @@ longstride_python_test(runs fast)
 longstride_python_test(encoder fast)
 longstride_python_test(exchange slow)  # imports transformers
 longstride_python_test(harness slow)  # imports transformers and lm_eval
+longstride_python_test(pieces slow)  # imports transformers and lm_eval
 longstride_python_test(wheel slow)
 longstride_python_test(families fast)
 longstride_python_test(memory fast)

@@ -438,6 +438,12 @@ class Mistakes(unittest.TestCase):
             self.assertIn("ImportError: the library /none.so cannot be loaded", run.stderr)
             self.assertIn("install the package with pip from Longstride's source tree", run.stderr)
 
+    def test_a_library_of_cuda_that_is_missing(self):
+        run = subprocess.run([sys.executable, "-c", "import longstride; longstride.attention"], capture_output=True,
+                             text=True, env={**support.os.environ, "LONGSTRIDE_ATTENTION_LIBRARY": "libcudart.so.0.none"})
+        self.assertNotEqual(run.returncode, 0)
+        self.assertIn("it was built for GPUs: install a PyTorch that brings this library of CUDA", run.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -12,7 +12,7 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t piece_bytes = std::int64_t{1} << 20, together_bytes = std::int64_t{32} << 20;
+constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
 
 // A part of a document that is encoded by itself.
 struct Part {
@@ -71,16 +71,32 @@ class Parts {
   std::int64_t at_ = 0;
 };
 
-void encode_all(std::vector<Part>& parts, const std::vector<std::unique_ptr<TextIds>>& encoders) {
-  std::atomic<std::size_t> next = 0;
-  std::vector<std::future<void>> threads;
-  for (const auto& encoder : encoders)
-    threads.push_back(std::async(std::launch::async, [&, one = encoder.get()] {
-      for (std::size_t i = next++; i < parts.size(); i = next++) one->encode(parts[i].text, parts[i].tokens);
-    }));
-  for (auto& thread : threads) thread.wait();
-  for (auto& thread : threads) thread.get();  // if there are several errors, the first thread's
-}
+// Encodes some parts of a text in threads, while the caller reads the next ones and writes those before.
+class Encoders {
+ public:
+  explicit Encoders(const TextIds& one) {
+    for (int i = 0; i < std::min(usable_processors(), 32); ++i) encoders_.push_back(one.another());
+  }
+  // Bytes that keep all threads busy, even if some parts take longer.
+  std::int64_t bytes() const { return 3 * piece_bytes * std::ssize(encoders_); }
+  void start(std::vector<Part>& parts) {
+    next_ = 0;
+    for (const auto& encoder : encoders_)
+      threads_.push_back(std::async(std::launch::async, [&, one = encoder.get()] {
+        for (std::size_t i = next_++; i < parts.size(); i = next_++) one->encode(parts[i].text, parts[i].tokens);
+      }));
+  }
+  void finish() {
+    for (auto& thread : threads_) thread.wait();
+    for (auto& thread : threads_) thread.get();  // if there are several errors, the first thread's
+    threads_.clear();
+  }
+
+ private:
+  std::vector<std::unique_ptr<TextIds>> encoders_;
+  std::atomic<std::size_t> next_ = 0;
+  std::vector<std::future<void>> threads_;  // the last, so that they end first
+};
 
 }  // namespace
 
@@ -90,16 +106,23 @@ void encode_split(const Dataset& text, SplitId split, const PieceTable& pieces, 
   if (!text.info().documents.empty()) config.documents = Documents::separate;
   const auto set = text.split(split_names[static_cast<std::size_t>(split)], config);
   if (set->sequences() == 0 || set->length(0) == 0) return;
-  std::vector<std::unique_ptr<TextIds>> encoders;
-  for (int i = 0; i < std::min(usable_processors(), 32); ++i) encoders.push_back(encoder.another());
-  for (Parts all(*set, pieces); !all.done();) {
-    std::vector<Part> parts;
-    for (std::int64_t bytes = 0; bytes < together_bytes && !all.done();) {
-      parts.push_back(all.next());
-      bytes += std::ssize(parts.back().text);
-    }
-    encode_all(parts, encoders);
-    for (const Part& part : parts) {
+  Parts all(*set, pieces);
+  std::vector<Part> parts;
+  Encoders encoders(encoder);
+  const auto read = [&] {
+    std::vector<Part> some;
+    for (std::int64_t left = encoders.bytes(); left > 0 && !all.done(); left -= std::ssize(some.back().text))
+      some.push_back(all.next());
+    return some;
+  };
+  parts = read();
+  encoders.start(parts);
+  while (!parts.empty()) {
+    std::vector<Part> next = read();
+    encoders.finish();
+    std::swap(parts, next);
+    encoders.start(parts);
+    for (const Part& part : next) {
       writer.append_tokens(split, part.tokens, std::ssize(part.text));
       if (part.ends_document && config.documents == Documents::separate) writer.end_document(split);
       done(std::ssize(part.text));

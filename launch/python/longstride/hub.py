@@ -12,8 +12,11 @@ from .tensors import path_of, write_tensors
 PREFIX = "model."  # prefix of the names in model.safetensors: transformers puts the module beneath its own
 CODE = ("configuration_longstride.py", "modeling_longstride.py", "attention.py", "blocks.py", "decoder.py", "distance.py",
         "distance_settings.py", "encoder.py", "keys.py", "patterns.py", "sampling.py", "settings.py", "stream.py")
-# Every byte of a text is a token, and 256 comes before them. A model of other tokens would save its own files here.
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+# Files of a tokenizer, by their names in the package: of bytes, each a token, and of a SentencePiece model's pieces.
+OF_BYTES = {"tokenizer.json": "tokenizer.json", "tokenizer_config.json": "tokenizer_config.json"}
+OF_PIECES = {"tokenization_longstride.py": "tokenization_longstride.py",
+             "tokenization_config.json": "tokenizer_config.json"}
+PIECES = "tokenizer.model"  # SentencePiece's, in runs too
 CLASS = "LongstrideForCausalLM"
 
 
@@ -44,9 +47,13 @@ def config_of(model):
 
 
 def files_of(model):
-    """Names of the files that are copied as the package has them. Pictures and sound are no text for a tokenizer."""
+    """Files that are copied as the package has them, with their names in the folder. Pictures and sound are no text for
+    a tokenizer."""
+    code = {name: name for name in CODE}
+    if model.pieces is not None:
+        return {**code, **OF_PIECES}
     of_text = model.start == 256 and model.origin.get("data", "bytes") == "bytes" and not model.settings.picture
-    return CODE + (TOKENIZER if of_text else ())
+    return {**code, **(OF_BYTES if of_text else {})}
 
 
 def save_pretrained(model, folder):
@@ -64,8 +71,10 @@ def save_pretrained(model, folder):
     except OSError as error:
         raise UserError(f"{folder}: cannot be written: {error.strerror}") from None
     try:
-        for name in files_of(model):
-            shutil.copyfile(code / name, made / name)
+        for name, there in files_of(model).items():
+            shutil.copyfile(code / name, made / there)
+        if model.pieces is not None:
+            (made / PIECES).write_bytes(model.pieces)
         for name, values in [("config.json", config_of(model)), ("generation_config.json", generation)]:
             (made / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
         write_tensors(made / "model.safetensors", weights, {"format": "pt"})

@@ -83,9 +83,11 @@ def _load():
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
-        raise ImportError(
-            f"the library {path} cannot be loaded ({error}); install the package with pip from Longstride's source "
-            "tree, or set LONGSTRIDE_ATTENTION_LIBRARY to the library's path") from error
+        else_ = ("it was built for GPUs: install a PyTorch that brings this library of CUDA, or a wheel of longstride "
+                 "without CUDA" if str(error).startswith("libcuda") else
+                 "install the package with pip from Longstride's source tree, or set LONGSTRIDE_ATTENTION_LIBRARY to the "
+                 "library's path")
+        raise ImportError(f"the library {path} cannot be loaded ({error}); {else_}") from error
     library.longstride_last_error.restype = ctypes.c_char_p
     library.longstride_version.restype = ctypes.c_char_p
     return library

@@ -1,4 +1,5 @@
 """Loads a run, or a folder that `save_pretrained` has written, as a torch.nn.Module."""
+import hashlib
 import json
 import math
 import pathlib
@@ -12,7 +13,7 @@ from .model.decoder import Decoder
 from .model.encoder import Encoder
 from .model.keys import Keys, UserError, shown
 from .model.settings import Settings
-from .tensors import TYPES, parts_of, path_of, read_file
+from .tensors import TYPES, inside, parts_of, path_of, read_file
 
 KINDS = ("bytes", "cifar10", "images", "audio", "tokens")
 SECTIONS = {"name", "reproduces", "unpublished", "data", "model", "train", "optimizer", "objective", "parallel"}
@@ -21,11 +22,11 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 class Model(Decoder):
     """The model of a run. `origin` says which: run, step, weights ("last" or "average") and the kind of data, and
-    "other_weights" if the run keeps both."""
+    "other_weights" if the run keeps both. `pieces`: the SentencePiece model of its tokens, serialized, if it has one."""
 
-    def __init__(self, settings, origin):
+    def __init__(self, settings, origin, pieces=None):
         super().__init__(settings)
-        self.origin = origin
+        self.origin, self.pieces = origin, pieces
 
     @property
     def attention(self):
@@ -121,6 +122,18 @@ def settings_of(recipe, step, where):
     return Settings(model, f"{where}: model"), kind, average
 
 
+def pieces_of_run(run, kept):
+    """The SentencePiece model of a run's tokens, of which its checkpoints keep the checksum; None: it has none."""
+    if kept is None:
+        return None
+    path = inside(run, hub.PIECES)
+    pieces = read_file(path)
+    if hashlib.sha256(pieces).hexdigest() != kept:
+        raise UserError(f"{path}: is not the tokenizer that the run was trained with; put that back, from the data's "
+                        "source")
+    return pieces
+
+
 def from_run(run, checkpoint, weights):
     directory, state = checkpoints.choose(run, checkpoint)
     settings, kind, keeps_average = settings_of(state.recipe, state.step, directory / "state.json")
@@ -130,7 +143,8 @@ def from_run(run, checkpoint, weights):
     origin = {"run": str(run), "step": state.step, "weights": "average" if averaged else "last", "data": kind}
     if keeps_average:
         origin["other_weights"] = "last" if averaged else "average"
-    return settings, origin, lambda shapes: checkpoints.read_weights(directory, state, averaged, shapes)
+    pieces = pieces_of_run(run, state.data.get("tokenizer") if kind == "tokens" and isinstance(state.data, dict) else None)
+    return settings, origin, pieces, lambda shapes: checkpoints.read_weights(directory, state, averaged, shapes)
 
 
 def weight_files(folder):
@@ -173,7 +187,10 @@ def from_pretrained(folder, checkpoint, weights):
         return checkpoints.joined(found, shapes, folder, torch.float64 if double else torch.float32, TYPES.values())
 
     origin = config.get("origin")
-    return Settings(config.get("settings"), f"{path}: settings"), origin if isinstance(origin, dict) else {}, read
+    origin = origin if isinstance(origin, dict) else {}
+    has_pieces = origin.get("data") == "tokens" and (folder / hub.PIECES).is_file()
+    pieces = read_file(folder / hub.PIECES) if has_pieces else None
+    return Settings(config.get("settings"), f"{path}: settings"), origin, pieces, read
 
 
 def device_of(device):
@@ -206,11 +223,11 @@ def load(run, checkpoint="last", weights="automatic", device="cpu", dtype=torch.
         raise UserError(f"dtype is {shown(str(dtype))}, but must be one of {', '.join(map(str, DTYPES))}")
     run, device = path_of("run", run), device_of(device)
     read = from_pretrained if (run / "config.json").is_file() else from_run
-    settings, origin, read_weights = read(run, checkpoint, weights)
+    settings, origin, pieces, read_weights = read(run, checkpoint, weights)
     encoder = settings.kind == "encoder"
     if encoder and attention == "kernels":
         raise UserError('attention is "kernels", but encoders are computed by PyTorch alone; use "reference"')
-    model = EncoderModel(settings, origin) if encoder else Model(settings, origin)
+    model = EncoderModel(settings, origin) if encoder else Model(settings, origin, pieces)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     model.to(device=device, dtype=dtype)
     model.load_state_dict(read_weights(shapes))

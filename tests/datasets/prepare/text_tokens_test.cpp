@@ -1,4 +1,6 @@
 // Pieces of a SentencePiece model, read without the library, and text through one.
+#include <fmt/format.h>
+
 #include "datasets/prepare/prepare.h"
 #include "datasets/tokens/text_ids.h"
 #include "datasets/tokens/words.h"
@@ -121,6 +123,19 @@ TEST_F(TokensOfText, KeepEveryByteOfIt) {
   EXPECT_GT(dataset->split("train")->bytes_per_token(), 2);
 }
 
+// More words than any table of known ones has places, some of them again.
+TEST_F(TokensOfText, KeepWordsApartHoweverMany) {
+  const std::string model = prepare(trained(330), "x.h5")->info().tokenizer;
+  put_file(folder / "own.model", Bytes(model.begin(), model.end()));
+  std::string many;
+  for (int i = 0; i < 150000; ++i) many += fmt::format("{} ", i * 7919 % 300007 % 100000);
+  put(many);
+  PrepareTokensConfig config = trained(0);
+  config.model = folder / "own.model";
+  config.split = "1.0,0,0";
+  EXPECT_EQ(text_of(*prepare(config, "y.h5"), "train"), many);
+}
+
 TEST_F(TokensOfText, AreTheSameAgainAndByTheModelThatWasTrained) {
   const auto first = prepare(trained(330), "x.h5"), again = prepare(trained(330), "y.h5");
   EXPECT_EQ(first->info().tokenizer, again->info().tokenizer);
@@ -153,6 +168,24 @@ TEST_F(TokensOfText, KeepDocuments) {
   lines->split("train", rows)->read(1, 0, std::ssize(line), line.data());
   EXPECT_EQ(PieceTable(tokens->info().tokenizer, "m").text_of({ids.data(), true}, one->length(1)),
             std::string(line.begin(), line.end()));
+}
+
+// As WikiText and PG-19 come.
+TEST_F(TokensOfText, TakeFoldersWithSplitsByName) {
+  const auto put_text = [&](const std::string& name, const std::string& text) {
+    put_file(folder / name, Bytes(text.begin(), text.end()));
+  };
+  for (const char* split : split_names) put_text(fmt::format("wiki/wiki.{}.tokens", split), split + sentences());
+  put_text("pg/train/1.txt", "train" + sentences());
+  put_text("pg/validation/2.txt", "valid" + sentences());
+  put_text("pg/test/3.txt", "test" + sentences());
+  put_text("pg/metadata.csv", "1,2\n");
+  for (const char* from : {"wiki", "pg"}) {
+    PrepareTokensConfig config = trained(330);
+    config.inputs = {folder / from};
+    const auto dataset = prepare(config, "x.h5");
+    for (const char* split : split_names) EXPECT_EQ(text_of(*dataset, split), split + sentences()) << from;
+  }
 }
 
 TEST_F(TokensOfText, RefuseWhatCannotBeDone) {

@@ -72,6 +72,17 @@ TEST_F(TokensRun, AreContinuedFromASplit) {
   EXPECT_TRUE(drawn.starts_with(expected)) << drawn;
 }
 
+TEST_F(TokensRun, AreExportedWithoutATokenizer) {
+  EXPECT_NE(run_well({"export", "run", "--hf", "hf"}).out.find("no tokenizer, as the run's data has no SentencePiece"),
+            std::string::npos);
+  EXPECT_TRUE(text("hf/modeling_longstride.py").size() > 100);
+  for (const auto& file : std::filesystem::directory_iterator(dir / "hf"))
+    EXPECT_FALSE(file.path().filename().string().starts_with("token")) << file.path();
+  EXPECT_EQ(run_well({"sample", "hf", "--prompt-text", "299 256 7", "--length", "70", "--output", "a"}).exit_code, 0);
+  run_well({"sample", "run", "--prompt-text", "299 256 7", "--length", "70", "--output", "b"});
+  EXPECT_EQ(text("a/sample-000.txt"), text("b/sample-000.txt"));
+}
+
 TEST_F(TokensRun, AreResumedBitForBit) {
   copy_run("run", "again");
   run_well({"train", "r.yaml", "--run", "once", "--set", "train.steps=4", "--set", "train.checkpoint_every=2"});
@@ -86,7 +97,39 @@ TEST_F(TokensRun, RecipesThatCannotBeAreRefused) {
   expect_refused_with({"plan", "r.yaml", "--set", "data.vocabulary=65536"}, "from 2 to 65535 ids");
   expect_refused_with({"plan", "r.yaml", "--set", "objective.kind=masked"}, "objective.kind");
   expect_refused_with({"plan", "r.yaml", "--set", "model.kind=encoder"}, "model.kind encoder reads bytes only");
-  expect_refused_with({"attention", "run"}, "was trained on tokens");
+  expect_refused_with({"predict", "run", "--input", "r.yaml"}, "is no id of a token below 300");
+  write_text(dir / "numbers.txt", "1 2 3 299");
+  expect_refused_with({"predict", "run", "--input", "numbers.txt"}, "cannot predict what is asked; use eval or sample");
+}
+
+TEST_F(TokensRun, AreShownWithWhatIsAttendedTo) {
+  const auto picture = [&](const std::string& data, const std::string& query = "40") {
+    run_well({"attention", "run", "--layer", "0", "--head", "0", "--query", query, "--data", data});
+    return json::parse(text("run/attention/attention.json")).at("pictures").at(0);
+  };
+  const json before = picture("ids.h5");
+  std::string ids = text("ids.bin");
+  const auto id = [&](int i) {
+    const std::size_t at = 2 * static_cast<std::size_t>(3800 + i);
+    return std::to_string(static_cast<unsigned char>(ids[at]) + 256 * static_cast<unsigned char>(ids[at + 1]));
+  };
+  EXPECT_EQ(before.at("piece"), id(40));
+  double above = 1;
+  for (const json& key : before.at("strongest")) {
+    EXPECT_EQ(key.at("piece"), id(key.at("position")));
+    EXPECT_LT(key.at("position"), 40);
+    EXPECT_LE(key.at("weight"), above);
+    above = key.at("weight");
+  }
+  EXPECT_EQ(before.at("strongest").size(), 8U);
+  const json second = picture("ids.h5", "1").at("strongest");  // beside the start, which is no token
+  ASSERT_EQ(second.size(), 1U);
+  EXPECT_EQ(second.at(0).at("piece"), id(0));
+  ids[2 * (3800 + 39)] ^= 1;  // the last token that the query has read
+  write_text(dir / "other.bin", ids);
+  run_well({"prepare", "tokens", "--input", "other.bin", "--vocabulary", "300", "--output", "other.h5"});
+  EXPECT_NE(picture("other.h5").at("entropy_bits"), before.at("entropy_bits"));
+  expect_refused_with({"attention", "run", "--input", "3"}, "'test' has 3 whole sequences of 64 tokens");
 }
 
 // A run has its tokenizer, whatever happens to the data.
@@ -107,10 +150,18 @@ TEST(TokensOfTextRun, KeepsItsTokenizer) {
               scores.at("loss").get<double>() / std::log(2) * about.at("tokens").get<double>() /
                   about.at("text_bytes").get<double>(),
               1e-9);
+  ASSERT_EQ(run({"attention", "run", "--query", "5", "--output", "drawn"}).exit_code, 0);
+  const json shown = json::parse(text_of(dir / "drawn/attention.json")).at("pictures").at(0);
+  EXPECT_NE(story.find(shown.at("piece").get<std::string>()), std::string::npos);
+  EXPECT_FALSE(shown.at("strongest").empty());
   std::filesystem::remove(dir / "t.h5");
   const std::string drawn = run({"sample", "run", "--prompt-text", "the wind\n crosses", "--length", "30"}).out;
   EXPECT_TRUE(drawn.starts_with("the wind\n crosses")) << drawn;
   EXPECT_NE(text_of(dir / "run/metrics.jsonl").find("bits_per_byte"), std::string::npos);
+  ASSERT_EQ(run({"export", "run", "--hf", "hf"}).exit_code, 0);
+  EXPECT_EQ(text_of(dir / "hf/tokenizer.model"), text_of(dir / "run/tokenizer.model"));
+  EXPECT_NE(text_of(dir / "hf/tokenizer_config.json").find("LongstrideTokenizer"), std::string::npos);
+  EXPECT_EQ(run({"sample", "hf", "--prompt-text", "the wind\n crosses", "--length", "30"}).out, drawn);
   write_text(dir / "run/tokenizer.model", text_of(dir / "run/tokenizer.model") + "x");
   EXPECT_NE(run({"sample", "run"}).err.find("is not the tokenizer that the run was trained with"), std::string::npos);
 }
