@@ -51,14 +51,13 @@ class TokenTable {
   TokenTable(ParameterSet& parameters, const std::string& name, const TableForm& form)
       : bands_(form.bands), vocabulary_(form.vocabulary), clusters_(form.has_clusters ? bands_.clusters() : 0) {
     if (!bands_.projects()) {
-      tables_.push_back(&parameters.add(name + ".weight", {rows(), form.width}, {form.deviation, 0}));
+      tables_.push_back(&parameters.add(name + ".weight", {clusters_ + vocabulary_, form.width}, {form.deviation, 0}));
       return;
     }
     for (std::int64_t b = 0; b < bands_.count(); ++b) {
       const std::string of_band = name + "." + std::to_string(b);
-      const std::int64_t narrow = bands_.width(b, form.width), ids = bands_.end(b, vocabulary_) - bands_.first(b);
-      tables_.push_back(
-          &parameters.add(of_band + ".weight", {(b == 0 ? clusters_ : 0) + ids, narrow}, {form.deviation, 0}));
+      const std::int64_t narrow = bands_.width(b, form.width);
+      tables_.push_back(&parameters.add(of_band + ".weight", {choices(b), narrow}, {form.deviation, 0}));
       projections_.push_back(
           &parameters.add(of_band + ".projection.weight", {form.width, narrow}, {form.projection_deviation, 0}));
     }
@@ -83,11 +82,9 @@ class TokenTable {
     if (!projections_.empty()) return tables_[static_cast<std::size_t>(band)]->*which;
     return (front().*which).slice(0, begin(band), clusters_ + bands_.end(band, vocabulary_));
   }
-  // The same elements of a vector with one for every cluster and every id behind them, such as a bias.
-  Tensor choice(std::int64_t band, const Tensor& vector) const {
-    return vector.slice(0, begin(band), clusters_ + bands_.end(band, vocabulary_));
+  std::int64_t choices(std::int64_t band) const {
+    return (band == 0 ? clusters_ : 0) + bands_.end(band, vocabulary_) - bands_.first(band);
   }
-  std::int64_t rows() const { return clusters_ + vocabulary_; }
 
  private:
   std::int64_t begin(std::int64_t band) const { return band == 0 ? 0 : clusters_ + bands_.first(band); }

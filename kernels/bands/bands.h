@@ -45,7 +45,7 @@ LONGSTRIDE_OP(band_targets, BandTargetsArgs)
 // softmax of all has the probabilities above.
 struct BandScoresArgs {
   Tensor x;         // (rows, ids) of the exact type, contiguous
-  Tensor clusters;  // (rows, clusters) of the exact type, contiguous
+  Tensor clusters;  // (rows, choices) of the exact type, contiguous: the first choice's logits
   Tensor y;         // (rows, ids) of the exact type, last dimension dense
   std::int64_t cluster = 0;
 

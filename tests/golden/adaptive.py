@@ -29,10 +29,12 @@ class Adaptive:
     def input_shapes(self):
         return self.tables("embedding.token", self.clusters if self.tied else 0)
 
-    def output_shapes(self):
+    def output_shapes(self, biased):
+        biases = {f"output.{b}.bias": (end - first + (self.clusters if b == 0 else 0),)
+                  for b, (first, end) in enumerate(self.bands) if biased}
         if not self.tied:
-            return self.tables("output", self.clusters)
-        return {} if self.divide == 1 else {"output.projection.weight": (self.width, self.width)}
+            return {**self.tables("output", self.clusters), **biases}
+        return biases if self.divide == 1 else {"output.projection.weight": (self.width, self.width), **biases}
 
     def vectors(self, p, ids, start, begins):
         """What positions read: the vectors of ids, or where `begins` the start vector, which is of the first band."""
@@ -60,7 +62,7 @@ class Adaptive:
             own = self.tied and b == 0
             hidden = hidden @ p["output.projection.weight" if own else f"{name}.{b}.projection.weight"]
         logits = hidden @ weight.T
-        return logits + p["output.bias"][rows] if "output.bias" in p else logits
+        return logits + p[f"output.{b}.bias"] if f"output.{b}.bias" in p else logits
 
     def log_probabilities(self, p, hidden):
         """Of all ids, (..., 256)."""
@@ -77,13 +79,13 @@ def check_against_pytorch():
     theirs = torch.nn.AdaptiveLogSoftmaxWithLoss(width, IDS, cutoffs, divide, head_bias=True).double()
     first, count = cutoffs[0], len(cutoffs)
     turned = lambda rows: torch.cat([rows[first:], rows[:first]])  # their clusters are last
-    p = {"output.bias": torch.cat([turned(theirs.head.bias), torch.zeros(IDS - first).double()]),
-         "output.0.weight": turned(theirs.head.weight), "output.0.projection.weight": torch.eye(width).double()}
+    p = {"output.0.bias": turned(theirs.head.bias), "output.0.weight": turned(theirs.head.weight),
+         "output.0.projection.weight": torch.eye(width).double()}
     for b in range(count):
         p[f"output.{b + 1}.projection.weight"] = theirs.tail[b][0].weight.T
         p[f"output.{b + 1}.weight"] = theirs.tail[b][1].weight
+        p[f"output.{b + 1}.bias"] = torch.zeros(len(theirs.tail[b][1].weight)).double()
     ours = Adaptive({"adaptive": {"cutoffs": cutoffs, "divide": divide}, "width": width})
-    shapes = {**ours.output_shapes(), "output.bias": (count + IDS,)}
-    assert {name: tuple(rows.shape) for name, rows in p.items()} == shapes
+    assert {name: tuple(rows.shape) for name, rows in p.items()} == ours.output_shapes(True)
     hidden = torch.randn(500, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert (ours.log_probabilities(p, hidden) - theirs.log_prob(hidden)).abs().max() < 1e-12

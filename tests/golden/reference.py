@@ -120,12 +120,13 @@ class Reference:
             linear(f"layers.{k}.feed_forward.outer", d, self.inner, "feed_forward_bias")
         if not self.post_norm:
             norm("final_norm")
+        biased = self.model.get("output_bias", False)
         if self.adaptive:
-            shapes |= self.adaptive.output_shapes()
-        elif not self.tied:
+            return shapes | self.adaptive.output_shapes(biased)
+        if not self.tied:
             shapes["output.weight"] = (256, d)
-        if self.model.get("output_bias", False):
-            shapes["output.bias"] = (256 + (self.adaptive.clusters if self.adaptive else 0),)
+        if biased:
+            shapes["output.bias"] = (256,)
         return shapes
 
     def columns(self):

@@ -1,9 +1,11 @@
 #include "framework/layers/heads/next_byte.h"
 
-#include "framework/core/errors.h"
+#include <string>
 
+#include "framework/core/errors.h"
 #include "framework/ops/basic.h"
 #include "framework/ops/linear.h"
+#include "kernels/copy_rows/copy_rows.h"
 
 namespace longstride {
 
@@ -14,7 +16,10 @@ NextByteHead::NextByteHead(ParameterSet& parameters, const std::string& name, co
   if (tied != nullptr && tied->bands().projects())
     projection_ = &parameters.add(name + ".projection.weight", tied->projection(0)->shape,
                                   {config.table.projection_deviation, 0});
-  bias_ = config.biased ? &parameters.add(name + ".bias", {table_->rows()}, {}) : nullptr;
+  const Bands& bands = table_->bands();
+  for (std::int64_t b = 0; b < bands.count() && config.biased; ++b)
+    biases_.push_back(&parameters.add(bands.given() ? name + "." + std::to_string(b) + ".bias" : name + ".bias",
+                                      {table_->choices(b)}, {}));
 }
 
 Tensor NextByteHead::narrow(Context& ctx, std::int64_t band, const Tensor& hidden, Scratch& scratch) const {
@@ -32,7 +37,7 @@ ops::CrossEntropy NextByteHead::choice(Context& ctx, std::int64_t band, const Te
                          .weight = table_->choice(band, &Parameter::value),
                          .targets = asked.targets,
                          .losses = losses,
-                         .bias = bias(band),
+                         .bias = bias(band, &Parameter::master),
                          .weights = asked.weights};
   if (!table_->bands().given()) return args;
   args.targets = scratch.tensor(asked.targets.shape(), asked.targets.dtype());
@@ -70,7 +75,7 @@ void NextByteHead::choice_gradients(Context& ctx, ops::CrossEntropy args, std::i
   const Parameter* p = projection(band);
   args.dhidden = p == nullptr && band == 0 ? dhidden : scratch.like(args.hidden);
   args.dweight = table_->choice(band, &Parameter::gradient);
-  if (bias_ != nullptr) args.dbias = table_->choice(band, bias_->gradient);
+  args.dbias = bias(band, &Parameter::gradient);
   ops::cross_entropy(ctx, args);
   Context exact = ctx.without_fp8();
   if (p != nullptr) {
@@ -106,40 +111,38 @@ void NextByteHead::complete(Context& ctx) const {
 void NextByteHead::backward_logits(Context& ctx, const Tensor& hidden, const Tensor& dlogits,
                                    const Tensor& dhidden) const {
   LONGSTRIDE_CHECK(!table_->bands().given(), "logits of bands");
-  ops::linear_backward_weight(ctx, dlogits, hidden.rows(), weight().gradient,
-                              bias_ != nullptr ? bias_->gradient : Tensor{});
+  ops::linear_backward_weight(ctx, dlogits, hidden.rows(), weight().gradient, bias(0, &Parameter::gradient));
   Context exact = ctx.without_fp8();
   ops::linear_backward_input(exact, dlogits, weight().value, dhidden.rows());
   complete(ctx);
 }
 
-void NextByteHead::logits(Context& ctx, const Tensor& hidden, const Tensor& logits) const {
-  const Bands& bands = table_->bands();
-  Scratch scratch(ctx);
-  const Tensor x = narrow(ctx, 0, hidden, scratch).rows(), weight = table_->choice(0, &Parameter::value), b = bias(0);
-  if (!bands.given()) return ops::linear(ctx, x, weight, b, logits);
-  Context exact = ctx.without_fp8();
-  const std::int64_t count = bands.clusters();
-  const auto part = [](const Tensor& of, std::int64_t begin, std::int64_t end) {
-    return of.given() ? of.slice(0, begin, end) : of;
-  };
-  const Tensor clusters = scratch.tensor({x.size(0), count}, logits.dtype());
-  ops::linear(exact, x, part(weight, 0, count), part(b, 0, count), clusters);
-  ops::linear(exact, x, part(weight, count, weight.size(0)), part(b, count, weight.size(0)),
-              logits.slice(1, 0, bands.end(0, table_->vocabulary())));
-  for (std::int64_t band = 1; band < bands.count(); ++band) add_band_scores(exact, band, hidden, clusters, logits);
+Tensor NextByteHead::choice_logits(Context& ctx, std::int64_t band, const Tensor& hidden, Dtype dtype,
+                                   Scratch& scratch) const {
+  const Tensor logits = scratch.tensor({hidden.rows().size(0), table_->choices(band)}, dtype),
+               x = narrow(ctx, band, hidden, scratch);
+  ops::linear(ctx, x, table_->choice(band, &Parameter::value), bias(band, &Parameter::master), logits);
+  return logits;
 }
 
-void NextByteHead::add_band_scores(Context& ctx, std::int64_t band, const Tensor& hidden, const Tensor& clusters,
-                                   const Tensor& logits) const {
-  Scratch scratch(ctx);
+void NextByteHead::logits(Context& ctx, const Tensor& hidden, const Tensor& logits) const {
   const Bands& bands = table_->bands();
-  const std::int64_t begin = bands.first(band), end = bands.end(band, table_->vocabulary());
-  const Tensor x = narrow(ctx, band, hidden, scratch).rows(),
-               own = scratch.tensor({x.size(0), end - begin}, logits.dtype());
-  ops::linear(ctx, x, table_->choice(band, &Parameter::value), bias(band), own);
-  ops::run(ctx, kernels::BandScoresArgs{
-                    .x = own, .clusters = clusters, .y = logits.slice(1, begin, end), .cluster = band - 1});
+  if (!bands.given()) return ops::linear(ctx, hidden.rows(), weight().value, bias(0, &Parameter::master), logits);
+  Context exact = ctx.without_fp8();
+  Scratch scratch(exact);
+  const Tensor first = choice_logits(exact, 0, hidden, logits.dtype(), scratch);
+  const auto part = [](const Tensor& rows, std::int64_t begin, std::int64_t end) {
+    return rows.slice(1, begin, end).split_last(1, end - begin);
+  };
+  const std::int64_t clusters = bands.clusters(), ids = bands.first(1);
+  ops::run(exact, kernels::CopyRowsArgs{part(first, clusters, clusters + ids), part(logits, 0, ids)});
+  for (std::int64_t b = 1; b < bands.count(); ++b) {
+    Scratch inner(exact);
+    ops::run(exact, kernels::BandScoresArgs{.x = choice_logits(exact, b, hidden, logits.dtype(), inner),
+                                            .clusters = first,
+                                            .y = logits.slice(1, bands.first(b), bands.end(b, table_->vocabulary())),
+                                            .cluster = b - 1});
+  }
 }
 
 }  // namespace longstride

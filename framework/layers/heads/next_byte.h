@@ -21,8 +21,8 @@ struct NextByteConfig {
 
 class NextByteHead final : public Head {
  public:
-  // Declares the table `name`, unless the token table `tied` takes its place, and `name`.bias, for every row. With
-  // `tied` the first band has a projection of its own, `name`.projection.weight.
+  // Declares the table `name`, unless the token table `tied` takes its place, and `name`.bias, or with bands
+  // `name`.<b>.bias. With `tied` the first band has a projection of its own, `name`.projection.weight.
   NextByteHead(ParameterSet& parameters, const std::string& name, const NextByteConfig& config, const TokenTable* tied);
 
   void losses(Context& ctx, const Tensor& hidden, const Asked& asked, const Tensor& losses,
@@ -47,9 +47,11 @@ class NextByteHead final : public Head {
   // The gradients of a band's loss. The first overwrites dhidden, and others add to it.
   void choice_gradients(Context& ctx, ops::CrossEntropy args, std::int64_t band, const Tensor& hidden,
                         const Tensor& dhidden) const;
-  void add_band_scores(Context& ctx, std::int64_t band, const Tensor& hidden, const Tensor& clusters,
-                       const Tensor& logits) const;
-  Tensor bias(std::int64_t band) const { return bias_ != nullptr ? table_->choice(band, bias_->master) : Tensor{}; }
+  // The logits of a choice, (rows, choices).
+  Tensor choice_logits(Context& ctx, std::int64_t band, const Tensor& hidden, Dtype dtype, Scratch& scratch) const;
+  Tensor bias(std::int64_t band, Tensor Parameter::*which) const {
+    return biases_.empty() ? Tensor{} : biases_[static_cast<std::size_t>(band)]->*which;
+  }
   const Parameter* projection(std::int64_t band) const {
     return band == 0 && projection_ != nullptr ? projection_ : table_->projection(band);
   }
@@ -59,7 +61,7 @@ class NextByteHead final : public Head {
   std::optional<TokenTable> own_;  // none where another is tied
   const TokenTable* table_;
   Parameter* projection_ = nullptr;  // the first band's, where that is not the table's
-  Parameter* bias_;                  // null without one
+  std::vector<Parameter*> biases_;   // of every band's choice; empty without them
   Dropout dropout_;
 };
 
