@@ -18,7 +18,8 @@ std::vector<PositionIndex> tables(bool numbered, std::int64_t rows) {
 AddedRows::AddedRows(ParameterSet& parameters, const std::string& name, std::int64_t rows, bool numbered,
                      std::int64_t width, double deviation)
     : count_(rows),
-      embedding_(parameters, name, 1, width, tables(numbered, rows), deviation, deviation, 1, ReadsToken::own) {
+      embedding_(parameters, name, TableForm{1, width, deviation}, tables(numbered, rows), deviation, 1,
+                 ReadsToken::own) {
   embedding_.may_be_new();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "framework/layers/block_form.h"
+#include "framework/layers/token_table.h"
 #include "framework/mixers/attention/config.h"
 #include "framework/mixers/mixer_list.h"
 #include "framework/models/model_config.h"
@@ -32,10 +33,12 @@ struct StackConfig : ModelConfig, BlockForm {
   kernels::PatternConfig attention;
   AttentionHeads attention_heads;
 
+  Bands adaptive;            // bands of the vocabulary, at both ends
   bool tied_output = false;  // the output's weight is the token table
   bool output_bias = false;
   bool embedding_scale = false;  // tokens' embeddings and the start vector times sqrt(width)
 
+  TableForm table() const;                          // the token table, without the head's clusters
   virtual std::vector<MixerEntry> entries() const;  // the list, whatever form the recipe has
   virtual std::shared_ptr<StackConfig> clone() const = 0;
   std::int64_t pattern_stride() const;  // the first pattern's, which `positions: attention` follows; 0: there is none

@@ -26,16 +26,17 @@ std::vector<PositionIndex> position_tables(const StackConfig& c) {
 std::unique_ptr<EmbeddingLayer> make_embedding(const StackConfig& c, ReadsToken reads, ParameterSet& parameters) {
   const std::vector<PositionIndex> tables = position_tables(c);
   const auto width = static_cast<double>(c.width);
-  return std::make_unique<EmbeddingLayer>(parameters, "embedding", c.vocabulary, c.width, tables,
-                                          c.deviation_or(c.init_deviations.embedding, width),
+  TableForm tokens = c.table();
+  tokens.has_clusters = c.tied_output;
+  return std::make_unique<EmbeddingLayer>(parameters, "embedding", tokens, tables,
                                           c.deviation(width * std::max(1.0, static_cast<double>(tables.size()))),
                                           c.embedding_scale ? std::sqrt(width) : 1.0, reads);
 }
 
 std::unique_ptr<EmbeddingLayer> make_types(const StackConfig& c, ParameterSet& parameters) {
   const double deviation = c.deviation_or(c.init_deviations.embedding, static_cast<double>(c.width));
-  return std::make_unique<EmbeddingLayer>(parameters, "embedding.types", 2, c.width, std::vector<PositionIndex>{},
-                                          deviation, deviation, 1, ReadsToken::own, "");
+  return std::make_unique<EmbeddingLayer>(parameters, "embedding.types", TableForm{2, c.width, deviation},
+                                          std::vector<PositionIndex>{}, deviation, 1, ReadsToken::own, "");
 }
 
 }  // namespace

@@ -119,6 +119,15 @@ std::unique_ptr<MixerFamily> StackConfig::make_mixers(ParameterSet& parameters, 
   return std::make_unique<MixerCycle>(entries(), *this, context, documents.separate, parameters, states);
 }
 
+TableForm StackConfig::table() const {
+  const auto fan_in = static_cast<double>(width);
+  return {.vocabulary = vocabulary,
+          .width = width,
+          .deviation = deviation_or(init_deviations.embedding, fan_in),
+          .bands = adaptive,
+          .projection_deviation = deviation(fan_in)};
+}
+
 std::vector<MixerEntry> StackConfig::entries() const {
   if (!mixers.empty()) return mixers;
   std::vector<MixerEntry> one(1);

@@ -51,6 +51,10 @@ void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& b
            of_activations);
 }
 
+void linear_add(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& y) {
+  run(ctx, GemmArgs{.a = x.rows(), .b = weight.transposed(), .c = y.rows(), .accumulate = true});
+}
+
 void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& pre,
                  const Tensor& y) {
   multiply(ctx,

@@ -24,6 +24,8 @@ inline constexpr std::int64_t fp8_gains_from = 768;
 // `residual`, if given, is added before the only rounding: (rows, out) of y's type; may not be y.
 void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y,
             const Tensor& residual = {});
+// y += x W^T, in the compute type.
+void linear_add(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& y);
 // pre = x W^T + b, y = gelu(pre), gelu(z) = z sigmoid(1.702 z). pre and y (rows, out); pre may be y itself when no
 // backward follows.
 void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& pre,

@@ -22,6 +22,9 @@ struct EmbeddingArgs {
   Tensor start = {};   // (width), absent with `own`; all floating tensors contiguous and of one type; on a GPU f32, but
                        // y of any type
   Tensor token_table;  // (vocabulary, width)
+  // Not negative: the table is a band of the vocabulary, the ids from this one on. Slots of other ids read 0, and so do
+  // those that read the start vector, if that is absent.
+  std::int64_t band = -1;
   PositionTable positions[max_tables];
   int tables = 0;
   double scale = 1;        // factor of the token's row and of the start vector

@@ -353,10 +353,10 @@ void token_and_start_gradients(const EmbeddingTables& t, const Y* dy, std::int64
                                const Launch& launch) {
   for (std::int64_t first = 0; first < vocabulary; first += EmbeddingArgs::most_ids) {
     const std::int64_t rows = std::min(vocabulary - first, EmbeddingArgs::most_ids);
-    row_gradients<n>(TokenOf{t, static_cast<int>(first), static_cast<int>(rows)}, rows, t.scale,
+    row_gradients<n>(TokenOf{t, std::max(t.band, 0) + static_cast<int>(first), static_cast<int>(rows)}, rows, t.scale,
                      t.token + first * t.width, dy, partials, launch);
   }
-  if (t.own) return;
+  if (t.start == nullptr) return;
   if (t.begin != nullptr)
     return run("embedding_start_gradient", start_gradient_of_documents<n, Y>, {blocks_for(t.width, lanes * n), threads},
                launch, t, dy);

@@ -20,12 +20,13 @@ void EmbeddingArgs::check(Device device) const {
   }
   LONGSTRIDE_CHECK(token_table.rank() == 2, "the token table is {}", token_table.shape().text());
   const std::int64_t width = this->width();
-  LONGSTRIDE_CHECK(start.given() != own, "a start vector exactly where slots take the token before them");
+  LONGSTRIDE_CHECK(band >= 0 ? !(own && start.given()) : start.given() != own,
+                   "a start vector exactly where slots take the token before them");
   LONGSTRIDE_CHECK(!own || (!starts.given() && first_at == nullptr), "rows of their own tokens that start, or decode");
   check_computes(device, y, "y");
   check_vector(y, tokens.count() * width, y.dtype(), "y");
   const Dtype exact = exact_type(device, y.dtype());
-  if (!own) check_vector(start, width, exact, "start");
+  if (start.given()) check_vector(start, width, exact, "start");
   const auto check_table = [&](const Tensor& table, const char* name) {
     LONGSTRIDE_CHECK(table.rank() == 2 && table.size(1) == width && table.size(0) > 0, "{} is {} for width {}", name,
                      table.shape().text(), width);
@@ -41,7 +42,8 @@ void EmbeddingArgs::check(Device device) const {
 namespace cpu {
 namespace {
 
-// The rows of the tables that one slot sums: the token's (or the start vector) first, then one per position table.
+// The rows of the tables that one slot sums: the token's (or the start vector) first, null where a band lacks it, then
+// one per position table.
 template <class T>
 struct TableRows {
   T* row[EmbeddingArgs::max_tables + 1];
@@ -54,14 +56,18 @@ TableRows<T> table_rows_of(const EmbeddingArgs& args, std::int64_t sequence, std
   const std::int64_t begin = args.begin.given() ? args.begin.as<const std::int32_t>()[at] : 0;
   const std::int64_t position = args.first + slot - (args.restart ? begin : 0);
   const auto* starts = args.starts.as<const std::uint8_t>();
+  const auto row_of = [&](std::int64_t read) -> T* {
+    const std::int64_t row = ids_of(args.tokens)[read] - std::max<std::int64_t>(args.band, 0);
+    const bool lacks = args.band >= 0 && (row < 0 || row >= args.token_table.size(0));
+    return lacks ? nullptr : args.token_table.as<T>() + row * width;
+  };
   TableRows<T> rows;
   if (args.own)
-    rows.row[0] = args.token_table.as<T>() + ids_of(args.tokens)[at] * width;
+    rows.row[0] = row_of(at);
   else if (args.first + slot == begin && (slot > 0 || starts == nullptr || starts[sequence] != 0))
     rows.row[0] = args.start.as<T>();
   else
-    rows.row[0] =
-        args.token_table.as<T>() + ids_of(args.tokens)[args.first == 0 && starts == nullptr ? at - 1 : at] * width;
+    rows.row[0] = row_of(args.first == 0 && starts == nullptr ? at - 1 : at);
   for (int i = 0; i < args.tables; ++i) {
     const PositionTable& p = args.positions[i];
     rows.row[i + 1] = p.table.as<T>() + position / p.divisor % p.table.size(0) * width;
@@ -79,8 +85,12 @@ void forward(const EmbeddingArgs& args) {
   for (std::int64_t i = 0; i < batch * seq; ++i) {
     const TableRows<const T> rows = table_rows_of<const T>(args, i / seq, i % seq);
     T* y = out + i * width;
+    if (rows.row[0] == nullptr) {
+      std::fill_n(y, width, T(0));
+    } else {
 #pragma omp simd
-    for (std::int64_t j = 0; j < width; ++j) y[j] = scale * rows.row[0][j];
+      for (std::int64_t j = 0; j < width; ++j) y[j] = scale * rows.row[0][j];
+    }
     for (int k = 1; k < rows.count; ++k) {
       const T* row = rows.row[k];
 #pragma omp simd
@@ -102,7 +112,7 @@ void backward(const EmbeddingBackwardArgs& args) {
     for (std::int64_t i = 0; i < batch * seq; ++i) {
       const TableRows<T> rows = table_rows_of<T>(args, i / seq, i % seq);
       const T* dy = gradient + i * width + begin;
-      for (int k = 0; k < rows.count; ++k) {
+      for (int k = rows.row[0] != nullptr ? 0 : 1; k < rows.count; ++k) {
         T* row = rows.row[k] + begin;
         const T by = k == 0 ? static_cast<T>(args.scale) : T(1);
 #pragma omp simd

@@ -16,10 +16,11 @@ constexpr unsigned all = 0xFFFFFFFF;  // lanes
 template <int many>
 using RowOf = std::conditional_t<many == 1, std::int64_t, int>;
 
-// The rows that a slot reads: of the token table, or the start vector instead; and of each position table.
-template <class Row>
+// The rows that a slot reads: of the token table, or the start vector instead, or neither where a band lacks them; and
+// of each position table.
+template <class Row, bool of_band>
 struct ReadRows {
-  bool begins = false;
+  bool begins = false, lacks = false;
   Row token = 0;
   Row position[EmbeddingArgs::max_tables] = {};
 
@@ -28,6 +29,11 @@ struct ReadRows {
     const std::int64_t at = (decoding ? *t.first_at : t.first) + i % t.seq;
     begins = t.reads_start(i, at);
     if (!begins) token = t.tokens[t.first == 0 && !decoding && t.starts == nullptr && !t.own ? i - 1 : i];
+    if constexpr (of_band) {
+      if (!begins) token -= static_cast<Row>(t.band);
+      lacks = begins ? t.start == nullptr : token < 0 || token >= t.ids;
+      if (lacks) begins = false, token = 0;
+    }
     const std::int64_t counted = t.counted(i, at);
 #pragma unroll
     for (int k = 0; k < EmbeddingArgs::max_tables; ++k)
@@ -57,15 +63,23 @@ struct Columns {
   }
 };
 
-// The rows of the token table, or the start vector where bit m of `begins` is set, times `scale`.
+// The rows of the token table, or the start vector where bit m of `begins` is set, or 0 where that of `lacks` is; times
+// `scale`.
 template <int n, int many>
 __device__ __forceinline__ void take_tokens(const EmbeddingTables& t, unsigned column, RowOf<many> own, unsigned begins,
-                                            float (&sum)[many][n]) {
+                                            unsigned lacks, float (&sum)[many][n]) {
   Columns<n, many>(t.token, column, t.width).read_of_lanes(0, own, sum);
   if (begins != 0) {
 #pragma unroll
     for (int m = 0; m < many; ++m)
       if (begins >> m & 1) load<n>(t.start + column, sum[m]);
+  }
+  if (lacks != 0) {
+#pragma unroll
+    for (int m = 0; m < many; ++m)
+#pragma unroll
+      for (int e = 0; e < n; ++e)
+        if (lacks >> m & 1) sum[m][e] = 0;
   }
 #pragma unroll
   for (int m = 0; m < many; ++m)
@@ -103,7 +117,7 @@ __device__ __forceinline__ void add_own_rows(const Columns<n, many>& columns, Ro
 // A warp has `many` slots, `apart` from one another. Lane m finds the rows of slot m. Where all read the same row of a
 // table, it is loaded once: reading rows in fp32 takes longer than writing the sums. Lanes of slots beyond the end read
 // as the first slot does. The bound lets 32 warps run at once.
-template <int n, int many, class Y>
+template <int n, int many, bool of_band, class Y>
 __global__ void __launch_bounds__(threads, many == 1 ? 1 : 4)
     embedding_kernel(const EmbeddingTables t, std::int64_t apart, Y* y) {
   const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / lanes;
@@ -111,8 +125,9 @@ __global__ void __launch_bounds__(threads, many == 1 ? 1 : 4)
   if (begin >= t.slots) return;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   const std::int64_t own = begin + lane % many * apart;
-  const ReadRows<RowOf<many>> rows(t, own < t.slots ? own : begin);
+  const ReadRows<RowOf<many>, of_band> rows(t, own < t.slots ? own : begin);
   const unsigned given = __ballot_sync(all, own < t.slots), begins = __ballot_sync(all, rows.begins);
+  const unsigned lacks = of_band ? __ballot_sync(all, rows.lacks) : 0;
   unsigned same = 0;  // bit k: of table k
 #pragma unroll
   for (int k = 0; k < EmbeddingArgs::max_tables; ++k)
@@ -122,7 +137,7 @@ __global__ void __launch_bounds__(threads, many == 1 ? 1 : 4)
     const bool inside = first + lane * n < t.width;  // the other lanes take part in shuffles
     const unsigned column = inside ? first + lane * n : 0;
     float sum[many][n];
-    take_tokens(t, column, rows.token, begins, sum);
+    take_tokens(t, column, rows.token, begins, lacks, sum);
 #pragma unroll
     for (int k = 0; k < EmbeddingArgs::max_tables; ++k) {
       if (k >= t.count) break;
@@ -153,11 +168,11 @@ std::int64_t distance_of_slots(const EmbeddingTables& t, int many) {
   return std::max<std::int64_t>(apart, 1);
 }
 
-template <int many, class Y>
+template <int many, bool of_band, class Y>
 void embed(const EmbeddingTables& t, bool packed, Y* y, const Launch& launch) {
   const std::int64_t apart = many == 1 ? 1 : distance_of_slots(t, many);
   const std::int64_t groups = divide_up(t.slots, apart * many) * apart;
-  run("embedding", packed ? embedding_kernel<4, many, Y> : embedding_kernel<1, many, Y>,
+  run("embedding", packed ? embedding_kernel<4, many, of_band, Y> : embedding_kernel<1, many, of_band, Y>,
       {blocks_for(groups, warps), threads}, launch, t, apart, y);
 }
 
@@ -178,7 +193,9 @@ void embedding(const EmbeddingArgs& args, const Launch& launch) {
   with_gpu_type(args.y.dtype(), [&](auto zero) {
     using Y = decltype(zero);
     const bool in_packs = packed && aligned(args.y.data(), 4 * sizeof(Y));
-    has_many ? embed<many>(t, in_packs, args.y.as<Y>(), launch) : embed<1>(t, in_packs, args.y.as<Y>(), launch);
+    Y* const y = args.y.as<Y>();
+    if (t.band >= 0) return embed<1, true>(t, in_packs, y, launch);
+    has_many ? embed<many, false>(t, in_packs, y, launch) : embed<1, false>(t, in_packs, y, launch);
   });
 }
 

@@ -18,6 +18,7 @@ struct EmbeddingTables {
   std::int64_t slots, seq, first;
   const std::int64_t* first_at;
   int width, count;
+  int band, ids;  // the first id of a band, negative for all ids, and how many the table has
   float scale;
   float* start;
   float* token;
@@ -47,6 +48,8 @@ inline EmbeddingTables tables_of(const EmbeddingArgs& args) {
   t.first_at = args.first_at;
   t.width = static_cast<int>(args.width());
   t.count = args.tables;
+  t.band = static_cast<int>(args.band);
+  t.ids = static_cast<int>(args.token_table.size(0));
   t.scale = static_cast<float>(args.scale);
   t.start = args.start.as<float>();
   t.token = args.token_table.as<float>();

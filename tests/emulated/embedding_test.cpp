@@ -23,6 +23,7 @@ struct EmbeddingShape {
   bool restart = false;
   bool own = false;  // slots take their own tokens
   std::int64_t vocabulary = 50;
+  std::int64_t band = -1;  // the table has the 20 ids from this one on
 };
 
 class Embedded {
@@ -38,7 +39,7 @@ class Embedded {
     for (std::int64_t i = 0; i < shape.batch * shape.seq && shape.document > 0; ++i)
       begin_.push_back(static_cast<std::int32_t>(shape.first + i % shape.seq / shape.document * shape.document));
     add_rows(1);
-    add_rows(shape.vocabulary);
+    add_rows(ids());
     for (const auto& table : shape.tables) add_rows(table.second);
   }
   std::vector<float> run(void (*embedding)(const EmbeddingArgs&, const Launch&)) {
@@ -62,13 +63,15 @@ class Embedded {
   }
 
  private:
+  std::int64_t ids() const { return shape_.band < 0 ? shape_.vocabulary : 20; }
   EmbeddingArgs args(std::vector<float>& y) {
     EmbeddingArgs args;
     const bool wide = shape_.vocabulary > 256;
     args.tokens = Tensor(wide ? static_cast<void*>(wide_tokens_.data()) : tokens_.data(), id_type(shape_.vocabulary),
                          {shape_.batch, shape_.seq});
     args.start = Tensor(rows_[0].data(), Dtype::f32, {shape_.width});
-    args.token_table = Tensor(rows_[1].data(), Dtype::f32, {shape_.vocabulary, shape_.width});
+    args.token_table = Tensor(rows_[1].data(), Dtype::f32, {ids(), shape_.width});
+    args.band = shape_.band;
     for (const auto& [divisor, size] : shape_.tables) {
       std::vector<float>& rows = rows_[static_cast<std::size_t>(args.tables) + 2];
       args.positions[args.tables] = {divisor, Tensor(rows.data(), Dtype::f32, {size, shape_.width})};
@@ -76,7 +79,7 @@ class Embedded {
     }
     args.scale = 2;
     args.own = shape_.own;
-    if (shape_.own) args.start = {};
+    if (shape_.own || shape_.band > 0) args.start = {};
     if (shape_.starts) args.starts = Tensor(starts_.data(), Dtype::u8, {shape_.batch});
     if (shape_.document > 0) args.begin = Tensor(begin_.data(), Dtype::i32, {shape_.batch, shape_.seq});
     args.restart = shape_.restart;
@@ -118,9 +121,13 @@ const std::vector<EmbeddingShape>& shapes() {
       {3, 231, 20, {{1, 40}, {40, 6}}, false, 0, 70, true},  // documents, whose positions restart
       {3, 231, 20, {{1, 40}, {40, 6}}, false, 0, 1},         // or continue
       {1, 800, 8, {{1, 50}, {50, 30}}, false, 77, 33, true},
-      {1, 1500, 4, {{1, 1300}}, false, 0, 1400, true},          // more rows than are sorted at a time
-      {3, 231, 20, {{1, 40}, {40, 6}}, true, 0, 70, true},      // documents in rows of a stream
-      {2, 300, 8, {{1, 40}}, false, 0, 0, false, false, 1300},  // more tokens than are sorted at a time
+      {1, 1500, 4, {{1, 1300}}, false, 0, 1400, true},           // more rows than are sorted at a time
+      {3, 231, 20, {{1, 40}, {40, 6}}, true, 0, 70, true},       // documents in rows of a stream
+      {2, 300, 8, {{1, 40}}, false, 0, 0, false, false, 1300},   // more tokens than are sorted at a time
+      {3, 231, 20, {{1, 40}}, true, 0, 0, false, false, 50, 0},  // the first band of a vocabulary, with a start
+      {1, 1024, 6, {}, false, 0, 70, false, false, 300, 280},    // and the last, of documents
+      {1, 800, 8, {{1, 50}}, false, 77, 0, false, false, 50, 11},
+      {3, 231, 20, {}, false, 0, 0, false, true, 50, 30},
   };
   return all;
 }

@@ -78,6 +78,9 @@ CASES = {
     "form_geglu": case(
         attention("interleaved", ["dense"]), activation="geglu", feed_forward_ratio=2.0, attention_bias=False,
         feed_forward_bias=False, output_bias=True, embedding_scale=True),
+    # Bands of ids with narrower vectors, next to positions; every end has its own, without biases.
+    "adaptive_untied": case(
+        attention("merged", STRIDED), n=37, width=16, heads=2, adaptive={"cutoffs": [60, 61, 200], "divide": 2}),
     "form_unbiased": case(attention("merged", FIXED, summary=2), feed_forward_bias=False),
     # Keys and values of fewer heads, whose queries see the same keys and others.
     "shared_keys": case(

@@ -31,6 +31,12 @@ def compressive(kind, rate, length, compressed, **more):
 MEMORY = {
     "transformer_xl": streams(
         SINUSOID, {"length": 8}, batch=3, restarts=[(2, 1)], **TRANSFORMER_XL),
+    # Its word model: bands of ids at both ends, of one width, and narrower ones.
+    "transformer_xl_words": streams(
+        SINUSOID, {"length": 8}, restarts=[(2, 1)], adaptive={"cutoffs": [60, 150]}, **TRANSFORMER_XL),
+    "transformer_xl_narrower_words": streams(
+        SINUSOID, {"length": 8}, batch=3, restarts=[(2, 1)], adaptive={"cutoffs": [90, 200], "divide": 4},
+        **TRANSFORMER_XL),
     # Memory longer than a segment and no multiple of it; distances beyond 8 read one row.
     "transformer_xl_clamped": streams(
         {"table": "sinusoid", "distances": 9, "biases": "layer"}, {"length": 13}, positions=6, restarts=[(3, 0)],

@@ -9,6 +9,8 @@ import math
 import numpy
 import torch
 
+from adaptive import Adaptive
+
 
 def per_head(value, heads):
     """One number for all heads, alone or as a list of one; or a list with one per head."""
@@ -75,6 +77,7 @@ class Reference:
         self.post_norm = model.get("norm", "pre") == "post"
         self.activation = model.get("activation", "sigmoid_gelu")
         self.tied = model.get("tied_output", False)
+        self.adaptive = Adaptive(model) if "adaptive" in model else None
         self.scale = math.sqrt(self.width) if model.get("embedding_scale", False) else 1.0
         if model.get("positions", "attention") == "none":
             self.positions = []
@@ -93,7 +96,8 @@ class Reference:
     def shapes(self):
         """Names and shapes of every parameter, in the order of the computation."""
         d, h = self.width, self.heads
-        shapes = {"embedding.start": (d,), "embedding.token.weight": (256, d)}
+        tokens = self.adaptive.input_shapes() if self.adaptive else {"embedding.token.weight": (256, d)}
+        shapes = {"embedding.start": (d,), **tokens}
         for t, (rows, _) in enumerate(self.positions):
             shapes[f"embedding.position.{t}.weight"] = (rows, d)
 
@@ -116,9 +120,12 @@ class Reference:
             linear(f"layers.{k}.feed_forward.outer", d, self.inner, "feed_forward_bias")
         if not self.post_norm:
             norm("final_norm")
+        biased = self.model.get("output_bias", False)
+        if self.adaptive:
+            return shapes | self.adaptive.output_shapes(biased)
         if not self.tied:
             shapes["output.weight"] = (256, d)
-        if self.model.get("output_bias", False):
+        if biased:
             shapes["output.bias"] = (256,)
         return shapes
 
@@ -215,7 +222,10 @@ class Reference:
         n = previous.shape[1]
         i = torch.arange(n)
         at_start = starts.bool()[:, None] & (i == 0)
-        read = torch.where(at_start[..., None], p["embedding.start"], p["embedding.token.weight"][previous])
+        if self.adaptive:
+            read = self.adaptive.vectors(p, previous, p["embedding.start"], at_start)
+        else:
+            read = torch.where(at_start[..., None], p["embedding.start"], p["embedding.token.weight"][previous])
         hidden = self.scale * read
         for t, (_, index) in enumerate(self.positions):
             hidden = hidden + p[f"embedding.position.{t}.weight"][index(i)]
@@ -238,6 +248,8 @@ class Reference:
         return keep("output", hidden if self.post_norm else self.norm(p, "final_norm", hidden))
 
     def nats(self, p, hidden, targets):
+        if self.adaptive:
+            return -self.adaptive.log_probabilities(p, hidden).gather(-1, targets[..., None])[..., 0]
         logits = hidden @ p["embedding.token.weight" if self.tied else "output.weight"].T
         if "output.bias" in p:
             logits = logits + p["output.bias"]

@@ -36,6 +36,7 @@ std::vector<DecoderConfig> forms() {
   std::vector<DecoderConfig> all = {small_config(), config_without_dropout()};
   for (const auto& form : forms_of(small_config())) all.push_back(form.config);
   all.push_back(forms_of(config_without_dropout()).front().config);
+  for (const auto& bands : bands_of(small_config())) all.push_back(bands.config);
   return all;
 }
 

@@ -204,6 +204,8 @@ void fill(StackConfig& config, const json& model, const json& data) {
   config.tied_output = model.value("tied_output", encoder);
   config.output_bias = model.value("output_bias", encoder);
   config.embedding_scale = model.value("embedding_scale", false);
+  if (model.contains("adaptive"))
+    config.adaptive = {list_of(model.at("adaptive"), "cutoffs"), model.at("adaptive").value("divide", 1)};
   config.attention_given = model.contains("attention");
   if (config.attention_given) {
     config.attention = pattern_of(model.at("attention"));

@@ -260,6 +260,37 @@ TEST_P(EmbeddingTest, EveryPositionMayReadItsOwnToken) {
     }
 }
 
+// The table of some ids in a row: slots of other ids, and without a start vector the first ones, read 0 and give
+// nothing.
+TEST_P(EmbeddingTest, ABandOfTheVocabularyIsReadWhereItHasTheId) {
+  for (const auto& [band, rows, starts] : {std::tuple{0, 5, true}, {3, 4, false}, {7, 4, false}, {90, 700, false}}) {
+    const Case whole{3, 60, 17, band < 90 ? 11 : 1300, {{1, 3}}}, part{3, 60, 17, rows, {{1, 3}}};
+    const Tables t = tables(part, 1);
+    Tables g = tables(part, 1);
+    const Operand text = tokens({3, 60}, whole.vocabulary), dy = normals({3, 60, 17}, 20);
+    Operand y = result({3, 60, 17});
+    EmbeddingArgs forward = args(t, text, y), backward = args(g, text, dy);
+    for (EmbeddingArgs* of : {&forward, &backward}) {
+      of->band = band;
+      if (!starts) of->start = {};
+    }
+    const auto start_before = g.all[0].raw();
+    run(forward, {&y});
+    ops::run(ctx, EmbeddingBackwardArgs{backward});
+    if (!starts) {
+      EXPECT_EQ(g.all[0].raw(), start_before);
+    }
+    expect_sums(17, t, g, y, dy, [&, from = band, count = rows, first = starts](auto&& f) {
+      for (std::int64_t i = 0; i < 180; ++i) {
+        const std::int64_t row = i % 60 == 0 ? -1 : static_cast<std::int64_t>(text.at(i - 1)) - from;
+        if (i % 60 == 0 && first) f(0, 0, i);
+        if (row >= 0 && row < count) f(1, row, i);
+        f(2, i % 60 % 3, i);
+      }
+    });
+  }
+}
+
 // A single token, and tokens in runs: the slots of a token always have the same order and the same pieces.
 TEST_P(EmbeddingTest, GradientsHaveTheSameBitsEachTime) {
   for (const std::int64_t below : {1, 3, 256, 500}) {

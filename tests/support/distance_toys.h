@@ -114,11 +114,14 @@ inline std::vector<NamedConfig<DistanceToy>> distance_toys() {
   shared.distance.shared_table = true;
   shared.distance.self = false;
   shared.distance.window = {9};
+  DistanceToy words = transformer_xl_toy();
+  words.adaptive = {{90, 91, 200}, 2};
   DistanceToy forgetful_house = house_toy();
   forgetful_house.memory.length = 0;
   return {{"transformer_xl", transformer_xl_toy()},
           {"transformer_xl_clamped", clamped},
           {"transformer_xl_without_memory", no_memory},
+          {"transformer_xl_of_words", words},
           {"longformer", longformer_toy()},
           {"longformer_with_memory", remembering_longformer_toy()},
           {"learned_table", learned},

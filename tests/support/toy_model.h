@@ -54,6 +54,18 @@ inline std::vector<NamedConfig<DecoderConfig>> forms_of(const DecoderConfig& bas
   return {{"transformer_xl", xl}, {"post_norm", post}, {"gelu_tied", gelu}, {"geglu", geglu}, {"unbiased", unbiased}};
 }
 
+// Bands of the vocabulary at both ends: of one width, and narrower ones with tables for each end or for both.
+inline std::vector<NamedConfig<DecoderConfig>> bands_of(const DecoderConfig& base) {
+  DecoderConfig level = forms_of(base).front().config;
+  level.adaptive = {{60, 150}};
+  DecoderConfig narrower = level;
+  narrower.adaptive = {{90, 91, 200}, 2};
+  DecoderConfig untied = base;
+  untied.adaptive = {{128}, 4};
+  untied.output_dropout = 0.2;
+  return {{"adaptive", level}, {"adaptive_narrower", narrower}, {"adaptive_untied", untied}};
+}
+
 // Adaptive-Span's form (Sukhbaatar et al. 2019), without a memory: spans that end within the context.
 inline DecoderConfig spans_config() {
   DecoderConfig c = toy_config();
@@ -122,6 +134,7 @@ inline std::vector<NamedConfig<DecoderConfig>> toy_configs() {
   rotary.rotary_base = 100;
   out.push_back({"image_rotary", rotary});
   for (const auto& form : forms_of(toy_config())) out.push_back(form);
+  for (const auto& bands : bands_of(toy_config())) out.push_back(bands);
   return out;
 }
 

@@ -38,6 +38,7 @@ std::vector<Way> ways() {
           optimizer("adafactor", OptimizerKind::adafactor, 0, 0),
           optimizer("adafactor_momentum", OptimizerKind::adafactor),
           {"spans", way_config(4), spans_config()},
+          {"bands", way_config(4, 1), bands_of(toy_config())[1].config},
           {"stages", staged, staged_model()},
           {"rates", rates, staged_model()},
           {"phases", phased(), phased_model()}};

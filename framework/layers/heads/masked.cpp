@@ -19,9 +19,9 @@ Tensor in_type(Context& ctx, Scratch& scratch, const Tensor& x, Dtype type) {
 }  // namespace
 
 MaskedHead::MaskedHead(ParameterSet& parameters, const std::string& name, const NextByteConfig& config,
-                       kernels::Activation activation, Parameter* tied)
-    : dense_(parameters, name + ".dense", config.width, config.width, config.deviation),
-      norm_(parameters, name + ".norm", config.width),
+                       kernels::Activation activation, const TokenTable* tied)
+    : dense_(parameters, name + ".dense", config.table.width, config.table.width, config.table.deviation),
+      norm_(parameters, name + ".norm", config.table.width),
       output_(parameters, name, config, tied),
       activation_(kernels::inputs_of(activation) > 1 ? kernels::Activation::gelu : activation) {}
 

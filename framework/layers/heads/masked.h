@@ -15,7 +15,7 @@ class MaskedHead final : public Head {
  public:
   // Declares `name`.dense.*, `name`.norm.*, and what NextByteHead does. An activation of two inputs becomes GELU.
   MaskedHead(ParameterSet& parameters, const std::string& name, const NextByteConfig& config,
-             kernels::Activation activation, Parameter* tied);
+             kernels::Activation activation, const TokenTable* tied);
 
   void losses(Context& ctx, const Tensor& hidden, const Asked& asked, const Tensor& losses,
               const Tensor& right = {}) const override;

@@ -27,7 +27,7 @@ struct DecoderConfig : StackConfig {
   // True if block, embedding and output are the Sparse Transformer's, but for the tie.
   bool has_default_form() const {
     return norm == NormOrder::pre && activation == kernels::Activation::sigmoid_gelu && attention_bias &&
-           feed_forward_bias && !output_bias && !embedding_scale;
+           feed_forward_bias && !output_bias && !embedding_scale && !adaptive.given();
   }
 
   // In schema.cpp.

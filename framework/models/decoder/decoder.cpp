@@ -6,10 +6,12 @@ namespace longstride {
 
 Decoder::Decoder(const DecoderConfig& config)
     : StackModel(std::make_shared<DecoderConfig>(config), {}), config_(config) {
-  auto head = std::make_unique<NextByteHead>(
-      declared(), "output",
-      NextByteConfig{config.vocabulary, config.width, config.init_deviation, config.output_bias, config.output_dropout},
-      config.tied_output ? &input().embedding().token() : nullptr);
+  TableForm table = config.table();
+  table.deviation = config.init_deviation;
+  table.has_clusters = true;
+  auto head = std::make_unique<NextByteHead>(declared(), "output",
+                                             NextByteConfig{table, config.output_bias, config.output_dropout},
+                                             config.tied_output ? &input().embedding().tokens() : nullptr);
   head_ = head.get();
   finish(std::move(head));
 }

@@ -46,6 +46,36 @@ void check_deviations(SettingsChecker& check, DecoderConfig m) {
                m.mixers.empty() ? "model.distance.table" : "table in an entry of model.mixers");
 }
 
+// Bands that rise within the vocabulary, whose narrower vectors have whole widths.
+void check_adaptive(SettingsChecker& check, const DecoderConfig& m) {
+  if (!check.none_in({"model.adaptive"})) return;
+  const Bands& bands = m.adaptive;
+  if (bands.clusters() > kernels::BandEdges::most)
+    return check.refuse("model.adaptive.cutoffs",
+                        "model.adaptive.cutoffs has {} ids, but must have at most {}; join some of the bands",
+                        bands.clusters(), kernels::BandEdges::most);
+  for (std::int64_t band = 1; band < bands.count(); ++band) {
+    if (bands.first(band) > bands.first(band - 1)) continue;
+    return check.refuse("model.adaptive.cutoffs",
+                        "model.adaptive.cutoffs has {} after {}, but must rise: each is the first id of a band, "
+                        "and ids are sorted by frequency",
+                        bands.first(band), bands.first(band - 1));
+  }
+  if (bands.given() && check.none_in({"data.kind", "data.vocabulary"}) && bands.cutoffs.back() >= m.vocabulary)
+    check.refuse("model.adaptive.cutoffs",
+                 "model.adaptive.cutoffs ends with {}, but must stay below the {} ids of the vocabulary; remove those "
+                 "beyond",
+                 bands.cutoffs.back(), m.vocabulary);
+  if (!check.none_in({"model.width"})) return;
+  std::int64_t narrow = m.width;
+  for (std::int64_t band = 1; band < bands.count(); ++band, narrow /= bands.divide)
+    if (narrow % bands.divide != 0)
+      return check.refuse("model.adaptive.divide",
+                          "model.adaptive.divide is {}, but must divide model.width, {}, once for each of the {} "
+                          "cutoffs; choose 1, or another width",
+                          bands.divide, m.width, bands.clusters());
+}
+
 }  // namespace
 
 std::unique_ptr<Model> DecoderConfig::make_model() const { return std::make_unique<Decoder>(*this); }
@@ -77,6 +107,10 @@ void DecoderConfig::visit(SettingsVisitor& v) {
   });
   if (v.reads()) distance.given = has_distance;
   v.section("memory", Need::optional, memory.length > 0, [&] { visit_memory(v, memory); });
+  v.section("adaptive", Need::optional, adaptive.given(), [&] {
+    v.list("cutoffs", adaptive.cutoffs, Need::required);
+    v.field("divide", adaptive.divide, Need::optional, ranges::width);
+  });
   visit_rest(v);
 }
 
@@ -84,6 +118,7 @@ void DecoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) c
   check_blocks(check);
   check_mechanism(check, *this);
   check_deviations(check, *this);
+  check_adaptive(check, *this);
   check_all_mixers(check, sequence_ranks, [&] {
     const MixerForm form = form_of_all();
     if (attention_given)
@@ -104,6 +139,7 @@ std::string DecoderConfig::problem_in_python() const {
   if (!mixers.empty()) return "lists of mixers (model.mixers) run in the longstride command alone";
   if (attention_given && attention_heads.labels > 0)
     return "labels of attention (model.attention.labels) run in the longstride command alone";
+  if (adaptive.given()) return "adaptive softmax and input (model.adaptive) run in the longstride command alone";
   return {};
 }
 
@@ -114,6 +150,8 @@ std::vector<std::string> DecoderConfig::toy_overrides() const {
   for (const auto& [key, p] :
        {std::pair("distance.dropout", distance.dropout), std::pair("distance.table_dropout", distance.table_dropout)})
     if (p > 0) out.push_back(model_override(key, 0.0));
+  // The bands of a table are the data's.
+  if (adaptive.projects()) out.push_back(model_override("adaptive.divide", 1));
   if (sizes.second) return out;
   const auto add = [&](const char* key, auto value) { out.push_back(model_override(key, value)); };
   if (!distance.given) {

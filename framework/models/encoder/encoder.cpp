@@ -14,11 +14,12 @@ namespace {
 struct HeadPlace {
   const EncoderConfig& config;
   ParameterSet& parameters;
-  Parameter& tokens;  // the token table
+  const TokenTable& tokens;
 
   NextByteConfig choice(std::int64_t answers) const {
-    return {answers, config.width, config.deviation(static_cast<double>(config.width)), config.output_bias,
-            config.output_dropout};
+    return {.table = {answers, config.width, config.deviation(static_cast<double>(config.width))},
+            .biased = config.output_bias,
+            .dropout = config.output_dropout};
   }
 };
 
@@ -78,8 +79,8 @@ Encoder::Encoder(const EncoderConfig& config)
   if (config.contrast > 0)
     contrast_ = std::make_unique<Contrast>(declared(), "contrast", config.global.added, config.width,
                                            config.deviation(static_cast<double>(config.width)), config.contrast,
-                                           input().embedding().token());
-  finish(kind->make({config, declared(), input().embedding().token()}));
+                                           input().embedding().tokens().front());
+  finish(kind->make({config, declared(), input().embedding().tokens()}));
 }
 
 std::vector<std::string> Encoder::auxiliary_losses() const {

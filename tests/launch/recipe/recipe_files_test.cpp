@@ -34,6 +34,24 @@ std::string short_name(const std::string& path) {
   return fs::path(path).parent_path().filename().string() + "/" + fs::path(path).stem().string();
 }
 
+// The table of the ids and of the clusters of an adaptive softmax, with their biases, at ends that are tied or have
+// each their own.
+std::int64_t parameters_of_ids(const DecoderConfig& m) {
+  const std::int64_t d = m.width, clusters = std::ssize(m.adaptive.cutoffs), ends = m.tied_output ? 1 : 2;
+  std::int64_t input = m.vocabulary * d, own = m.tied_output ? 0 : input;
+  if (m.adaptive.divide > 1) {
+    std::int64_t begin = 0, narrow = d, table = 0, projections = 0;
+    for (std::int64_t band = 0; band <= clusters; ++band, narrow /= m.adaptive.divide) {
+      const std::int64_t end = band == clusters ? m.vocabulary : m.adaptive.cutoffs[static_cast<std::size_t>(band)];
+      table += (end - begin) * narrow, projections += d * narrow;
+      begin = end;
+    }
+    input = table + projections;
+    own = ends == 1 ? d * d : input;  // the first band's projection is not tied
+  }
+  return input + own + clusters * d + (m.output_bias ? m.vocabulary + clusters : 0);
+}
+
 // Parameters of attention with a distance term.
 std::int64_t parameters_of_distances(const DecoderConfig& m) {
   const std::int64_t d = m.width, inner = m.inner_width();
@@ -47,9 +65,7 @@ std::int64_t parameters_of_distances(const DecoderConfig& m) {
   if (m.memory.learns_to_compress()) layer += m.memory.rate * d * d;
   if (m.distance.biases == BiasSharing::model) shared += 2 * d;
   if (m.norm == NormOrder::pre) shared += 2 * d;
-  if (!m.tied_output) shared += m.vocabulary * d;
-  if (m.output_bias) shared += m.vocabulary;
-  return m.vocabulary * d + d + m.layers * layer + shared;
+  return parameters_of_ids(m) + d + m.layers * layer + shared;
 }
 
 // Parameters that a scan has and attention lacks.
@@ -142,6 +158,8 @@ TEST(RecipeFiles, ThePapersModelsHaveTheseParametersExactly) {
       // 256 bytes instead of the 204 that enwik8 has, and a vector that starts a stream.
       {"survey/enwik8-adaptive-12", 38537516 + 52 * (2 * 512 + 1) + 512},
       {"survey/enwik8-adaptive-24", 208908684 + 52 * (2 * 768 + 1) + 768},
+      // 65,535 words and two clusters instead of the authors' 267,735 and three, and a vector that starts a stream.
+      {"survey/wikitext-103-transformer-xl-16", 151107538 - (267735 + 3 - 65535 - 2) * (410 + 1) + 410},
   };
   for (const auto& [name, count] : counts) {
     const Recipe recipe = read_recipe(std::string(LONGSTRIDE_SOURCE_DIR "/recipes/") + name + ".yaml");
@@ -230,6 +248,8 @@ TEST(SurveyRecipes, Train) {
     if (decoder != nullptr && decoder->memory.compressed > 0)
       for (const char* set : {"model.memory.length=64", "model.memory.compressed=32", "model.memory.rate=4"})
         overrides.push_back(set);
+    if (decoder != nullptr && decoder->adaptive.given())  // each has some of the text's letters
+      for (const char* set : {"data.vocabulary=104", "model.adaptive.cutoffs=[40, 100]"}) overrides.push_back(set);
     overrides.push_back("train.stages=" + toy_stages(published, context));
     const Recipe recipe = read_recipe(path, overrides);
     const auto model = recipe.model->make_model();

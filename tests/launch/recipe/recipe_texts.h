@@ -54,6 +54,7 @@ model:
   output_bias: true
   embedding_scale: true
   attention: {integration: multihead, parts: [local, fixed_summary, first], stride: 12, window: 5, summary: [1, 2, 3, 4], distinct_heads: true, summary_inclusive: true, first: 2, dilation: [], block: 0, blocks: 0, shifts: {}, random: 0, draw: balanced, seed: 0, direction: past, sink: learned, key_heads: 2, labels: 0}
+  adaptive: {cutoffs: [100, 200], divide: 2}
   recompute: attention_and_feed_forward
 train: {steps: 1e3, global_batch: 8, micro_batch: 2, lr: 3.5e-4, warmup: 7, schedule: warmup_stable_decay, lr_floor: 2e-5, decay_steps: 250, decay_from: 0, lr_is: peak, beta1: 0.5, beta2: 0.75, epsilon: 1e-6, weight_decay: 0.03, clip: 0, ema: 0.999, precision: bf16, residual: bf16, seed: 9000000000, graph: false, log_every: 3, checkpoint_every: 22, keep: 0, keep_best: true, mirror: copies, evaluate_every: 11, evaluate_windows: 13, sample_every: 17, sample_count: 5, sample_length: 192, hang_seconds: 9, stages: [{until: 100, context: 48}, {until: 300, context: 96, lr: 1e-3}]}
 optimizer: {kind: adam, shard: true, tensor_clip: 0, decay_rate: 0.8, clip_threshold: 1, scale_parameter: true}

@@ -24,6 +24,7 @@ KEYS = {
     "embedding_dropout", "inner_dropout", "output_dropout", "positions", "rotary_base", "query_key_norm", "init",
     "init_deviation", "init_deviations", "norm", "activation", "attention_bias", "feed_forward_bias", "tied_output",
     "output_bias", "embedding_scale", "embedding_norm", "types", "global", "attention", "distance", "memory", "mixers",
+    "adaptive",
 }
 
 
@@ -207,6 +208,9 @@ class Settings:
         if "mixers" in keys.left:
             raise UserError(f"{where}.mixers: lists of mixers, and so scans, run in the longstride command alone; this "
                             "package loads models with attention or distance")
+        if "adaptive" in keys.left:
+            raise UserError(f"{where}.adaptive: adaptive softmax and input run in the longstride command alone; this "
+                            "package loads models with one table of tokens")
         if "distance" not in keys.left:
             direction = "both" if self.kind == "encoder" else "past"
             self.pattern = Pattern(keys.take("attention"), self.heads, f"{where}.attention", direction)
@@ -281,7 +285,7 @@ class Settings:
         made = {"kind": self.kind, "context": self.context, "picture": list(self.picture)}
         parts = {"attention": self.pattern, "distance": self.distance, "memory": self.memory}
         encoder = self.kind == "encoder"
-        others = {"mixers", "global"} if encoder else {"mixers", "global", *ENCODERS}  # which a decoder's recipe lacks
+        others = {"mixers", "adaptive", "global", *(() if encoder else ENCODERS)}  # which the kind's recipe lacks
         for key in sorted(KEYS - set(made) - set(parts) - others):
             made[key] = getattr(self, key)
         if encoder:
