@@ -69,17 +69,17 @@ struct Walk {
   // Rows of the projection, rounded, and what rounding has left, behind each other.
   __device__ void set_weights(int head) const {
     const float* const from = call.projection + static_cast<std::int64_t>(head) * call.m * call.d;
+#pragma unroll 8
     for (int i = this_thread(); i < most_features * tile / 2; i += threads) {
       const int row = i / (tile / 2), c = i % (tile / 2) * 2;
-      const auto weight = [&](int channel) {
-        return row < call.m && channel < call.d ? from[static_cast<std::int64_t>(row) * call.d + channel] : 0.0f;
-      };
-      const float x = weight(c), y = weight(c + 1);
-      const std::uint32_t high = pack<T>(x, y);
+      float2 w{0, 0};
+      if (row < call.m && c < call.d)
+        w = *reinterpret_cast<const float2*>(from + static_cast<std::int64_t>(row) * call.d + c);
+      const std::uint32_t high = pack<T>(w.x, w.y);
       const float2 rounded = unpack<T>(high);
       char* const to = pack_at(shared, row, c / 8) + c % 8 * 2;
       *reinterpret_cast<std::uint32_t*>(to) = high;
-      *reinterpret_cast<std::uint32_t*>(to + weights_bytes) = pack<T>(x - rounded.x, y - rounded.y);
+      *reinterpret_cast<std::uint32_t*>(to + weights_bytes) = pack<T>(w.x - rounded.x, w.y - rounded.y);
     }
     proxy_fence();
   }
