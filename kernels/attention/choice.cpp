@@ -196,12 +196,31 @@ AttentionSizes sizes_of(const Args& args) {
           args.labels.from_end || (args.labels.clip > 0 && args.labels.key_groups.given())};
 }
 
+// Heads whose equal blocks of whole tiles see one block each: `seen`, where keys are rotated.
+bool find_rotation(const Geometry& geometry, Part& seen, KeyRotation& rotation) {
+  const std::int32_t length = seen.low.block;
+  if (length <= 0 || length % band_rows != 0 || geometry.n % length != 0) return false;
+  for (std::int32_t head = 0; head < geometry.heads; ++head) {
+    const PassGeometry& pass = geometry.pass[geometry.pass_of[head]];
+    const Part& last = pass.part[pass.parts - 1];  // the block that no wrap brings before the own one
+    if (last.kind != PartKind::shifted_block) return false;
+    rotation.tiles[head] = -last.low.back / band_rows;
+  }
+  seen.low = {0, length};
+  seen.high = {1 - length, length};
+  return true;
+}
+
 // A window that looks ahead, or is clamped by what no closed form says.
 bool find_intervals(const AttentionSizes& sizes, IntervalPlan& plan) {
   Geometry geometry;
-  if (sizes.has_lists || !find_pass(*sizes.plan, geometry) || geometry.passes != 1) return false;
-  const PassGeometry& pass = geometry.pass[0];
-  const Part& part = pass.part[0];
+  if (sizes.has_lists || !find_pass(*sizes.plan, geometry)) return false;
+  PassGeometry pass = geometry.pass[0];
+  Part& part = pass.part[0];
+  if (geometry.passes > 1 || pass.parts > 1) {
+    if (sizes.bounds > 0 || !find_rotation(geometry, part, plan.rotation)) return false;
+    pass.parts = 1;
+  }
   const bool natural = part.keys.run >= part.keys.period && part.keys.base == 0 && part.keys.length == geometry.n;
   if (pass.parts != 1 || pass.classes != 1 || !natural || !(part.keys == pass.queries)) return false;
   plan.intervals = {.low = part.low, .high = part.high, .n = geometry.n};

@@ -17,6 +17,9 @@ struct HeadMatrix {
         batch(v.given() ? v.stride(0) : 0),
         row(v.given() ? v.stride(1) : 0),
         head(v.given() ? v.stride(2) : 0) {}
+
+  // TMA steps by strides, also of a dimension of one.
+  bool has_strides() const { return batch > 0 && row > 0 && head > 0; }
 };
 
 // True if every row begins at a multiple of 16 bytes and has a multiple of as many.

@@ -1,7 +1,11 @@
 // The arguments of the kernels of features.
 #pragma once
-#include <cmath>
+#include <cuda_bf16.h>
 
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/base/gpu_kind.h"
 #include "kernels/base/head_matrix.h"
 #include "kernels/features/features.h"
 #include "kernels/scan/scan.h"
@@ -12,7 +16,8 @@ struct FeatureCall {
   FeatureKind kind = FeatureKind::softmax;
   HeadMatrix x, features, dfeatures, dx;
   const float* projection = nullptr;
-  float* c = nullptr;  // (units, n): largest exponents, then c
+  float* c = nullptr;         // (units, n): largest exponents, then c
+  float* segments = nullptr;  // (units, running_segments(n), 2): a segment's largest, and 1 if a group begins in it
   float* decay = nullptr;
   const std::int32_t* begin = nullptr;
   const float* first_c = nullptr;
@@ -51,5 +56,15 @@ enum class FeatureStage : std::uint8_t {
 bool takes_fragments(const FeatureCall& call);
 template <class T>
 void features_by_fragments(const FeatureCall& call, FeatureStage stage, const Launch& launch);
+// The same on Hopper, of bf16 rows that it takes (features_sm90.cu).
+bool takes_wide_features(const FeatureCall& call);
+void wide_features(const FeatureCall& call, FeatureStage stage, const Launch& launch);
+// The one of the two that takes the call.
+template <class T>
+void features_by_tiles(const FeatureCall& call, FeatureStage stage, const Launch& launch) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    if (takes_wide_features(call) && is_hopper()) return wide_features(call, stage, launch);
+  features_by_fragments<T>(call, stage, launch);
+}
 
 }  // namespace longstride::kernels::cuda::scanning

@@ -57,7 +57,9 @@ void DrawProjectionArgs::check(Device device) const {
 }
 
 Tensor FeaturesArgs::scratch_on(Device device) const {
-  return {nullptr, exact_type(device, x.dtype()), {x.size(0), x.size(2), x.size(1)}};
+  // c, and behind it two numbers for every segment.
+  const std::int64_t n = x.size(1), of_unit = n + (device == Device::cuda ? 2 * running_segments(n) : 0);
+  return {nullptr, exact_type(device, x.dtype()), {x.size(0) * x.size(2) * of_unit}};
 }
 
 }  // namespace longstride::kernels

@@ -19,6 +19,10 @@ inline std::int64_t features_of(FeatureKind kind, std::int64_t rows_of_projectio
   return kind == FeatureKind::trigonometric ? 2 * rows_of_projection : rows_of_projection;
 }
 
+// Positions of which a block of a GPU finds the running maxima.
+inline constexpr std::int64_t running_segment = 4096;
+inline std::int64_t running_segments(std::int64_t n) { return (n + running_segment - 1) / running_segment; }
+
 // On the CPU all tensors but `begin` are f32 or all f64. On a GPU x, the features and their gradients are f32, bf16 or
 // f16, and all others f32.
 struct FeaturesArgs {

@@ -87,7 +87,7 @@ void features_backward(const FeaturesBackwardArgs& args, const Launch& launch) {
     using T = decltype(zero);
     if constexpr (sizeof(T) == 2)
       if (takes_fragments(call) && rows_on_16_bytes(args.features) && rows_on_16_bytes(args.dfeatures))
-        return features_by_fragments<T>(call, FeatureStage::gradients, launch);
+        return features_by_tiles<T>(call, FeatureStage::gradients, launch);
     constexpr std::size_t bytes = FeatureMemory<T>::bytes;
     allow_shared(gradients_kernel<T>, bytes);
     run("features backward", gradients_kernel<T>, {call.grid(), threads, bytes}, launch, call);

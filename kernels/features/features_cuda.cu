@@ -105,9 +105,10 @@ __global__ __launch_bounds__(threads) void features_kernel(const FeatureCall cal
   FeatureRows<T>(call).write_features();
 }
 
-// The running maximum of a unit by one block, four neighbouring positions a thread; a group's first position starts
+// The running maximum of a segment by a block, four neighbouring positions a thread; a group's first position starts
 // anew. backwards: from the last position, so that maxima of what came before become those of the group.
 constexpr int running_threads = 1024, running_warps = running_threads / warp_threads, neighbours = 4;
+static_assert(running_threads * neighbours == running_segment);
 
 // A maximum of some positions, and whether what came before them is forgotten.
 struct Running {
@@ -119,69 +120,82 @@ struct Running {
   }
 };
 
-__global__ __launch_bounds__(running_threads) void running_kernel(const FeatureCall call, const bool backwards) {
+// alone: only what the segment adds to those behind it.
+__global__ __launch_bounds__(running_threads) void running_kernel(const FeatureCall call, const bool backwards,
+                                                                  const bool alone) {
   __shared__ float last[running_warps];
   __shared__ int cleared[running_warps];
-  const int unit = static_cast<int>(blockIdx.x), lane = this_lane();
+  const int segment = static_cast<int>(blockIdx.x), unit = static_cast<int>(blockIdx.y), lane = this_lane();
   float* const c = call.c + static_cast<std::int64_t>(unit) * call.n;
+  float* const segments = call.segments + static_cast<std::int64_t>(unit) * 2 * gridDim.x;
   const std::int32_t* const begin =
       call.begin != nullptr ? call.begin + static_cast<std::int64_t>(unit / call.heads) * call.n : nullptr;
-  float carried = !backwards && call.first_c != nullptr ? call.first_c[unit] : -INFINITY;
-  if (call.states && carried == 0) carried = -INFINITY;
-  for (int from = 0; from < call.n; from += running_threads * neighbours) {
-    Running own[neighbours], all{-INFINITY, false};
+  const int from = (segment * running_threads + this_thread()) * neighbours;
+  Running own[neighbours], all{-INFINITY, false};
 #pragma unroll
-    for (int i = 0; i < neighbours; ++i) {
-      const int number = from + this_thread() * neighbours + i, t = backwards ? call.n - 1 - number : number;
-      const bool there = number < call.n;
-      const int border = backwards ? t + 1 : t;  // the group's begin that would lie between t and what came before
-      own[i] = {there ? c[t] : -INFINITY,
-                there && begin != nullptr && border > 0 && border < call.n && begin[border] == border};
-      all = own[i].behind(all);
-    }
-    Running sum = all;
-    for (int step = 1; step < warp_threads; step *= 2) {
-      const int other = max(lane - step, 0);
-      const float most = __shfl_sync(~0u, sum.most, other);
-      const bool clear = __shfl_sync(~0u, sum.clear, other);
-      if (lane >= step) sum = sum.behind({most, clear});
-    }
-    __syncthreads();
-    if (lane == warp_threads - 1) {
-      last[this_warp()] = sum.most;
-      cleared[this_warp()] = sum.clear ? 1 : 0;
-    }
-    __syncthreads();
-    // The maximum that the warps before have left behind, and then the lanes before.
-    float incoming = carried;
-    for (int w = 0; w < running_warps; ++w) {
-      if (w == this_warp()) incoming = carried;
-      carried = cleared[w] != 0 ? last[w] : fmaxf(carried, last[w]);
-    }
-    const float most = __shfl_sync(~0u, sum.most, max(lane - 1, 0));
-    const bool clear = __shfl_sync(~0u, sum.clear, max(lane - 1, 0));
-    float before = lane == 0 ? incoming : clear ? most : fmaxf(most, incoming);
-#pragma unroll
-    for (int i = 0; i < neighbours; ++i) {
-      const int number = from + this_thread() * neighbours + i, t = backwards ? call.n - 1 - number : number;
-      if (number >= call.n) continue;
-      if (own[i].clear) before = -INFINITY;
-      const float now = fmaxf(own[i].most, before);
-      c[t] = now;
-      if (call.decay != nullptr)
-        call.decay[(static_cast<std::int64_t>(unit / call.heads) * call.n + t) * call.heads + unit % call.heads] =
-            before > -INFINITY ? before - now : 0.0f;
-      before = now;
-    }
+  for (int i = 0; i < neighbours; ++i) {
+    const int number = from + i, t = backwards ? call.n - 1 - number : number;
+    const bool there = number < call.n;
+    const int border = backwards ? t + 1 : t;  // the group's begin that would lie between t and what came before
+    own[i] = {there ? c[t] : -INFINITY,
+              there && begin != nullptr && border > 0 && border < call.n && begin[border] == border};
+    all = own[i].behind(all);
   }
-  if (!backwards && call.last_c != nullptr && this_thread() == 0)
-    call.last_c[unit] = call.states && carried == 0 ? std::numeric_limits<float>::min() : carried;
+  Running sum = all;
+  for (int step = 1; step < warp_threads; step *= 2) {
+    const int other = max(lane - step, 0);
+    const float most = __shfl_sync(~0u, sum.most, other);
+    const bool clear = __shfl_sync(~0u, sum.clear, other);
+    if (lane >= step) sum = sum.behind({most, clear});
+  }
+  if (lane == warp_threads - 1) {
+    last[this_warp()] = sum.most;
+    cleared[this_warp()] = sum.clear ? 1 : 0;
+  }
+  __syncthreads();
+  // The maximum before the segment, and what some warps have left behind of it.
+  const auto behind = [&](Running before, int of_warps) {
+    for (int w = 0; w < of_warps; ++w) before = Running{last[w], cleared[w] != 0}.behind(before);
+    return before;
+  };
+  if (alone) {
+    if (this_thread() > 0) return;
+    const Running left = behind({-INFINITY, false}, running_warps);
+    segments[2 * segment] = left.most;
+    segments[2 * segment + 1] = left.clear ? 1.0f : 0.0f;
+    return;
+  }
+  Running carried{!backwards && call.first_c != nullptr ? call.first_c[unit] : -INFINITY, false};
+  if (call.states && carried.most == 0) carried.most = -INFINITY;
+  for (int i = 0; i < segment; ++i) carried = Running{segments[2 * i], segments[2 * i + 1] != 0}.behind(carried);
+  const float incoming = behind(carried, this_warp()).most, most = __shfl_sync(~0u, sum.most, max(lane - 1, 0));
+  const bool clear = __shfl_sync(~0u, sum.clear, max(lane - 1, 0));
+  float before = lane == 0 ? incoming : clear ? most : fmaxf(most, incoming);
+#pragma unroll
+  for (int i = 0; i < neighbours; ++i) {
+    const int number = from + i, t = backwards ? call.n - 1 - number : number;
+    if (number >= call.n) continue;
+    if (own[i].clear) before = -INFINITY;
+    const float now = fmaxf(own[i].most, before);
+    c[t] = now;
+    if (call.decay != nullptr)
+      call.decay[(static_cast<std::int64_t>(unit / call.heads) * call.n + t) * call.heads + unit % call.heads] =
+          before > -INFINITY ? before - now : 0.0f;
+    before = now;
+  }
+  if (backwards || call.last_c == nullptr || segment + 1 < static_cast<int>(gridDim.x) || this_thread() > 0) return;
+  const float left = behind(carried, running_warps).most;
+  call.last_c[unit] = call.states && left == 0 ? std::numeric_limits<float>::min() : left;
 }
 
 void run_maxima(const FeatureCall& call, bool both, const Launch& launch) {
-  const Grid units{dim3(static_cast<unsigned>(call.units)), running_threads};
-  run("features running maxima", running_kernel, units, launch, call, false);
-  if (both) run("features running maxima", running_kernel, units, launch, call, true);
+  const dim3 blocks(static_cast<unsigned>(running_segments(call.n)), static_cast<unsigned>(call.units));
+  for (const bool backwards : {false, true}) {
+    if (backwards && !both) continue;
+    if (blocks.x > 1)
+      run("features maxima of segments", running_kernel, {blocks, running_threads}, launch, call, backwards, true);
+    run("features running maxima", running_kernel, {blocks, running_threads}, launch, call, backwards, false);
+  }
 }
 
 }  // namespace
@@ -189,6 +203,7 @@ void run_maxima(const FeatureCall& call, bool both, const Launch& launch) {
 void features(const FeaturesArgs& args, const Launch& launch) {
   FeatureCall call(args);
   call.c = args.scratch.as<float>();
+  call.segments = call.c + args.x.size(0) * args.x.size(1) * args.x.size(2);
   call.decay = args.decay.as<float>();
   call.begin = args.begin.as<const std::int32_t>();
   call.first_c = args.first_c.as<const float>();
@@ -200,12 +215,12 @@ void features(const FeaturesArgs& args, const Launch& launch) {
     using T = decltype(zero);
     if constexpr (sizeof(T) == 2)
       if (takes_fragments(call)) {
-        if (!args.keys) return features_by_fragments<T>(call, FeatureStage::own_maxima, launch);
+        if (!args.keys) return features_by_tiles<T>(call, FeatureStage::own_maxima, launch);
         if (stabilised) {
-          features_by_fragments<T>(call, FeatureStage::maxima, launch);
+          features_by_tiles<T>(call, FeatureStage::maxima, launch);
           run_maxima(call, both, launch);
         }
-        return features_by_fragments<T>(call, stabilised ? FeatureStage::features : FeatureStage::own_maxima, launch);
+        return features_by_tiles<T>(call, stabilised ? FeatureStage::features : FeatureStage::own_maxima, launch);
       }
     constexpr std::size_t bytes = FeatureMemory<T>::other;
     allow_shared(maxima_kernel<T>, bytes);

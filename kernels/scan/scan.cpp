@@ -64,7 +64,7 @@ void check_ends(Device device, const Args& args, const Tensor& first, const Tens
                    "a scan in both directions has no states");
 }
 
-// The gradient is asked for exactly if the tensor is given.
+// The gradient is asked for exactly if the tensor is given; that of a decay per head may be left out.
 void check_gradient(const Tensor& gradient, const Tensor& of, const char* name) {
   LONGSTRIDE_CHECK(gradient.given() == of.given(), "the scan's {} is given without its tensor, or lacks", name);
   if (of.given()) check_vector(gradient, of.count(), of.dtype(), name);
@@ -90,7 +90,7 @@ void ScanBackwardArgs::check(Device device) const {
   check_rows(dq, q.shape(), q.dtype(), "the scan's dq");
   check_rows(dk, q.shape(), q.dtype(), "the scan's dk");
   check_rows(dv, v.shape(), v.dtype(), "the scan's dv");
-  check_gradient(ddecay, decay, "ddecay");
+  if (ddecay.given() || decay.rank() == 4) check_gradient(ddecay, decay, "ddecay");
   check_gradient(dbeta, beta, "dbeta");
   check_ends(device, *this, dfirst_state, dlast_state, "dfirst_state", "dlast_state");
   LONGSTRIDE_CHECK(direction == Direction::both || chunk_states.given(), "the scan's backward needs chunk_states");

@@ -81,7 +81,7 @@ struct ScanBackwardArgs {
   Tensor dout;               // like o
   Tensor dlast_state = {};   // gradient of last_state; none: 0
   Tensor dq, dk, dv;         // like q, k, v, written
-  Tensor ddecay = {};        // like decay, of whose logarithms it is the gradient, written
+  Tensor ddecay = {};        // like decay, of whose logarithms it is the gradient, written; none: of (batch, n, heads)
   Tensor dbeta = {};         // like beta, written
   Tensor dfirst_state = {};  // like first_state, written; may be dlast_state
   Direction direction = Direction::past;

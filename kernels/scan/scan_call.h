@@ -86,6 +86,10 @@ template <class T>
 void outputs_of_runs(const ScanCall&, const Launch&);
 template <class T>
 void gradients_of_runs(const ScanCall&, const Launch&);
+// The same of bf16 runs of wide heads, but for gradients of decays, on Hopper (sm90/).
+void sum_wide_runs(const ScanCall&, bool backwards, const Launch&);
+void outputs_of_wide_runs(const ScanCall&, const Launch&);
+void gradients_of_wide_runs(const ScanCall&, const Launch&);
 template <class T>
 void sum_channel_runs(const ScanCall&, bool backwards, const Launch&);
 template <class T>

@@ -1,10 +1,12 @@
 // Turns a scan into launches.
 #include <algorithm>
 #include <initializer_list>
+#include <type_traits>
 
 #include "kernels/attention/delta.h"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"
+#include "kernels/base/gpu_kind.h"
 #include "kernels/scan/scan_call.h"
 #include "kernels/scan/scan_scratch.h"
 
@@ -75,6 +77,21 @@ void set_gradients(const ScanCall& call, const float* last, float* first, const 
   carry(call, false, call.gradients.before, nullptr, nullptr, launch);
 }
 
+// Heads of the kernels that are written for Hopper.
+template <class T>
+bool is_wide(const ScanCall& call) {
+  return std::is_same_v<T, __nv_bfloat16> && call.key_size > 128 && call.value_size <= 64 && !call.channels &&
+         call.beta == nullptr && call.keys_aligned && call.values_aligned && call.q.has_strides() &&
+         call.k.has_strides() && call.v.has_strides() && (call.dout.data == nullptr || call.dout.has_strides()) &&
+         is_hopper();
+}
+
+template <class T>
+void sum_each_run(const ScanCall& call, bool wide, bool backwards, const Launch& launch) {
+  if (wide) return sum_wide_runs(call, backwards, launch);
+  call.channels ? sum_channel_runs<T>(call, backwards, launch) : sum_runs<T>(call, backwards, launch);
+}
+
 // Both passes by walks.
 template <class T>
 void walk(const ScanCall& call, const float* first, float* last, const Launch& launch) {
@@ -83,8 +100,10 @@ void walk(const ScanCall& call, const float* first, float* last, const Launch& l
     delta_runs<T>(call, false, first, last, launch);
     return delta_outputs_of_runs<T>(call, launch);
   }
-  call.channels ? sum_channel_runs<T>(call, false, launch) : sum_runs<T>(call, false, launch);
+  const bool wide = is_wide<T>(call);
+  sum_each_run<T>(call, wide, false, launch);
   carry(call, false, call.states.before, first, last, launch);
+  if (wide) return outputs_of_wide_runs(call, launch);
   if (!call.channels) return outputs_of_runs<T>(call, launch);
   outputs_of_weak_runs<T>(call, launch);
   outputs_of_channel_runs<T>(call, launch);
@@ -96,8 +115,10 @@ void walk_backward(const ScanCall& call, const float* last, float* first, const 
     delta_runs<T>(call, true, last, first, launch);
     return delta_gradients_of_runs<T>(call, launch);
   }
-  call.channels ? sum_channel_runs<T>(call, true, launch) : sum_runs<T>(call, true, launch);
+  const bool wide = is_wide<T>(call);
+  sum_each_run<T>(call, wide, true, launch);
   carry(call, true, call.gradients.behind, last, first, launch);
+  if (wide && call.ddecay == nullptr) return gradients_of_wide_runs(call, launch);
   if (!call.channels) return gradients_of_runs<T>(call, launch);
   gradients_of_weak_runs<T>(call, launch);
   gradients_of_channel_runs<T>(call, launch);

@@ -38,6 +38,7 @@ constexpr const char* one_or_two_of_each_kernel[] = {
     "both, strided, n 300, heads 64/64",
     "both, block window 100, n 450, heads 64/64",
     "both, shifted blocks, n 333, heads 64/64",
+    "both, shifted blocks of tiles, n 192, heads 64/64",
     "both, dilated, n 300, heads 64/64",
     "both, shifted blocks, n 150, heads 32/32, f32",
     "dense, 8 documents, n 450, heads 64/64",

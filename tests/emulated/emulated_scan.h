@@ -37,7 +37,7 @@ class EmulatedScan {
       forward_.begin = backward_.begin =
           tensor({in_.bounds.begin(), in_.bounds.end()}, {shape.batch, 1, shape.n}, Dtype::i32);
     if (shape.normalised) forward_.denominator = backward_.denominator = result({shape.batch, shape.heads, shape.n});
-    if (forward_.decay.given()) backward_.ddecay = result(shape.decays());
+    if (forward_.decay.given() && !shape.known) backward_.ddecay = result(shape.decays());
     if (forward_.beta.given()) backward_.dbeta = result(shape.rows());
     if (shape.both) return;
     forward_.chunk_states = backward_.chunk_states =

@@ -263,6 +263,9 @@ inline std::vector<EmulatedShape> two_sided_shapes() {
        many},
       {"both, shifted block", shifted_by(3, {2}), 333, 2, 32, 32},
       {"both, shifted blocks", shifted_by(3, {1, 1}), 333, 2, 64, 64},
+      {"both, shifted blocks of tiles", shifted_by(3, {1, 1, 1}), 192, 3, 64, 64},
+      {"both, shifted blocks of tiles", shifted_by(2, {0, 2}), 256, 2, 128, 96},
+      {"both, shifted blocks of tiles", shifted_by(5, {1, 0, 1}), 320, 2, 24, 32},
       {"both, dilated", both(dilated_by({1, 3}, 31, {dilated})), 300, 2, 64, 64},
       {"both, dense", both(all()), 450, 1, 32, 24, sm90, many},
       {"both, column 3", both(columns(3)), 500, 1, 64, 128},
@@ -391,8 +394,8 @@ inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow run
       {"strided", strided, 300, 1, 96, 128},
       {"inclusive", fixed(64, 16, true), 400, 1, 64, 64},
   };
-  for (const auto& more : {long_band_shapes(), document_shapes(), two_sided_shapes(), listed_shapes(), portable_shapes(),
-                           labelled_shapes(), labelled_sm90_shapes(), grouped_shapes()})
+  for (const auto& more : {long_band_shapes(), document_shapes(), two_sided_shapes(), listed_shapes(),
+                           portable_shapes(), labelled_shapes(), labelled_sm90_shapes(), grouped_shapes()})
     shapes.insert(shapes.end(), more.begin(), more.end());
   return shapes;
 }

@@ -144,16 +144,31 @@ TEST_P(EmulatedFeaturesOften, AreThoseOfTheCpu) {
 }
 
 TEST(EmulatedFeatures, OfKeysAreThoseOfTheCpu) {
-  const FeatureShape s{.kind = FeatureKind::softmax,
-                       .keys = true,
-                       .both = false,
-                       .groups = true,
-                       .handed = true,
-                       .batch = 1,
-                       .n = 270,
-                       .heads = 1,
-                       .m = 17,
-                       .projections = 1};
+  FeatureShape s{.kind = FeatureKind::softmax,
+                 .keys = true,
+                 .both = false,
+                 .groups = true,
+                 .handed = true,
+                 .batch = 1,
+                 .n = 270,
+                 .heads = 1,
+                 .m = 17,
+                 .projections = 1};
+  expect_those_of_the_cpu(s, Dtype::bf16);
+  // The kernels for Hopper.
+  for (const FeatureKind kind : {FeatureKind::softmax, FeatureKind::relu}) {
+    FeatureShape wide = s;
+    wide.kind = kind, wide.n = 330, wide.heads = wide.projections = 2, wide.d = 40, wide.m = 200;
+    expect_those_of_the_cpu(wide, Dtype::bf16);
+    wide.keys = wide.groups = wide.handed = false, wide.d = 64, wide.m = 256;
+    expect_those_of_the_cpu(wide, Dtype::bf16);
+  }
+  // Several segments of running maxima, with and without groups that begin in them.
+  s.n = 2 * kernels::running_segment + 300, s.d = 8, s.m = 8;
+  expect_those_of_the_cpu(s, Dtype::bf16);
+  s.groups = false;
+  expect_those_of_the_cpu(s, Dtype::bf16);
+  s.groups = s.both = true;
   expect_those_of_the_cpu(s, Dtype::bf16);
 }
 

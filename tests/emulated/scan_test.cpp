@@ -26,5 +26,17 @@ TEST(EmulatedScans, AreAsExactAsTheRecurrence) {
   expect_the_recurrence(run, Dtype::f16);
 }
 
+// The kernels for Hopper: with and without z, decays, documents and states, and heads that do not fill their tiles.
+TEST(EmulatedScans, OfWideHeadsAreAsExactAsTheRecurrence) {
+  ScanShape plain{ScanForm::sum, ScanDecay::none};
+  plain.n = 190, plain.key_size = 256, plain.value_size = 64;
+  expect_the_recurrence(plain, Dtype::bf16);
+  ScanShape performer{ScanForm::gated, ScanDecay::head, true, false, true, true};
+  performer.n = 300, performer.heads = 2, performer.run = 256, performer.key_size = 200, performer.value_size = 40;
+  expect_the_recurrence(performer, Dtype::bf16);
+  performer.known = true;
+  expect_the_recurrence(performer, Dtype::bf16, 2);
+}
+
 }  // namespace
 }  // namespace longstride::testing

@@ -8,6 +8,7 @@ if(NOT LONGSTRIDE_CUDA)
   file(GLOB emulated CONFIGURE_DEPENDS ${attention}/sm90/*.cpp ${attention}/sm90/*/*.cpp ${attention}/sm90/*/*.cu
     ${attention}/portable/*.cpp ${attention}/portable/*.cu ${distance}/gpu/*.cu ${distance}/sm90/*.cpp
     ${distance}/sm90/*.cu ${PROJECT_SOURCE_DIR}/kernels/scan/*.cu ${PROJECT_SOURCE_DIR}/kernels/scan/walk/*.cu
+    ${PROJECT_SOURCE_DIR}/kernels/scan/sm90/*.cu
     ${PROJECT_SOURCE_DIR}/kernels/scan/*_cuda.cpp ${PROJECT_SOURCE_DIR}/kernels/features/*.cu
     ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
   set(kernels ${PROJECT_SOURCE_DIR}/kernels)

@@ -127,9 +127,25 @@ TEST(AttentionChoices, FollowBounds) {
   PatternConfig neighbours = with_block(pattern_of(merged, {block_window}, 0), 64);
   neighbours.direction = Direction::both;
   for (const auto& [pattern, family] :
-       {std::pair{neighbours, intervals}, {shifted_by(2, {8}), intervals}, {shifted_by(2, {7, 1}), general}}) {
+       {std::pair{neighbours, intervals}, {shifted_by(2, {8}), intervals}, {shifted_by(3, {7, 1}), general}}) {
     const auto plan = make_plan(pattern, 0, 8, 65536);
     EXPECT_EQ(choose_backward({.plan = plan.get(), .key_size = 64, .value_size = 64}).family, family);
+  }
+  // Other heads' keys are rotated where blocks are whole tiles, and begin nowhere else for documents.
+  const PatternConfig shifted = shifted_by(4, {5, 2, 0, 1});
+  for (const auto& [n, bounds, family] :
+       {std::tuple{512, 0, intervals}, {512, 3, general}, {500, 0, general}, {640, 0, general}, {64, 0, general}}) {
+    const auto plan = make_plan(shifted, 0, 8, n);
+    const AttentionChoice choice =
+        choose_backward({.plan = plan.get(), .key_size = 64, .value_size = 64, .bounds = bounds});
+    EXPECT_EQ(choice.family, family) << n;
+    if (family != intervals) continue;
+    const cuda::sm90::KeyRotation& rotation = choice.intervals.rotation;
+    EXPECT_EQ(rotation.tile_of(4, 7, 8), 7);
+    EXPECT_EQ(rotation.tile_of(5, 5, 8), 7);
+    EXPECT_EQ(rotation.tile_of(6, 6, 8), 0);
+    EXPECT_EQ(rotation.tile_of(7, 2, 8), 0);
+    EXPECT_EQ(rotation.tile_of(7, 8, 8), 14) << "behind the last tile";
   }
   const auto plan = make_plan(both, 0, 8, 65536);
   EXPECT_EQ(choose_backward({.plan = plan.get(), .key_size = 64, .value_size = 64}).family, intervals);

@@ -193,7 +193,7 @@ ScanMixer::ScanGradients ScanMixer::gradient_tensors(const Operands& read, const
   return {own_rows ? scratch.like(read.phi_q) : slice_of(dmixed, 0),
           own_rows ? scratch.like(read.phi_k) : slice_of(dmixed, 1),
           dmixed,
-          like(read.decay),
+          read.own_decay.given() ? like(read.decay) : Tensor{},  // that of features cancels
           like(read.beta),
           like(read.step)};
 }

@@ -38,6 +38,19 @@ __device__ inline void add_channel_dots(Strip<Blocks>& dots, const Strip<Blocks>
     }
 }
 
+// Writes the warp's rows of a state, times a factor, as `stage` would: tile and z.
+template <class T, int K, int V>
+__device__ inline void keep_state(const State<T, K, V>& state, char* to, float factor) {
+  const Swizzled<T, V> tile{reinterpret_cast<T*>(to)};
+  float* const z = reinterpret_cast<float*>(to + bytes_of_tile<T>(K, V));
+  const int strip = state.row();
+  each_word<T>(state.s, factor,
+               [&](int r, int c, const uint4& word) { *reinterpret_cast<uint4*>(tile.at(strip + r, c)) = word; });
+  if (this_lane() % 4 != 0) return;
+  z[strip + this_lane() / 4] = state.z[0];
+  z[strip + this_lane() / 4 + 8] = state.z[2];
+}
+
 template <class T, int K, int V, int More = 0>
 struct RunGradients {
   using Memory = GradientsMemory<T, K, V, More>;
@@ -72,17 +85,7 @@ struct RunGradients {
   // The warp's rows of a state as `stage` would write them, and where `start_state` finds them.
   __device__ void keep(State<T, K, V>& state, int step) const { keep(state, step, state.divisor(before.room)); }
   __device__ void keep(State<T, K, V>& state, int step, float scale) const {
-    char* const to = kept + step * Memory::kept;
-    const ValueTile tile{reinterpret_cast<T*>(to)};
-    float* const z = reinterpret_cast<float*>(to + bytes_of_tile<T>(K, V));
-    const float inverse = 1 / scale;
-    const int strip = state.row();
-    each_word<T>(state.s, inverse,
-                 [&](int r, int c, const uint4& word) { *reinterpret_cast<uint4*>(tile.at(strip + r, c)) = word; });
-    if (this_lane() % 4 == 0) {
-      z[strip + this_lane() / 4] = state.z[0];
-      z[strip + this_lane() / 4 + 8] = state.z[2];
-    }
+    keep_state(state, kept + step * Memory::kept, 1 / scale);
     if (this_thread() == 0) scales[step] = scale;
   }
   __device__ void start(int step) const {

@@ -231,6 +231,19 @@ TEST_P(AttentionCuda, WideBandsAreAsGoodAsNaive) {
     }
 }
 
+// Heads whose keys are rotated.
+TEST_P(AttentionCuda, ShiftedBlocksOfTilesAreAsGoodAsNaive) {
+  for (const auto& [blocks, shifts, n] :
+       {std::tuple{3, std::vector<std::int64_t>{1, 1, 1}, 192}, {2, {2, 1}, 1024}, {5, {0, 1, 0, 0, 2}, 640}})
+    for (const auto& [key_size, value_size, dtype] :
+         {std::tuple{64, 64, Dtype::bf16}, {24, 32, Dtype::f16}, {96, 128, Dtype::bf16}}) {
+      const NamedPattern p{"shifted blocks", shifted_by(blocks, shifts), 3};
+      expect_equals_reference(p, 0, {2, n, p.heads, key_size, value_size}, dtype, masks_of(p.pattern, p.heads, 0, n),
+                              *make_plan(p.pattern, 0, p.heads, n));
+      if (HasFailure()) return;
+    }
+}
+
 // In random shapes a tile, a band or a ring may end anywhere.
 TEST_P(AttentionCuda, RandomShapesAreAsGoodAsNaive) {
   expect_hoppers_kernels();

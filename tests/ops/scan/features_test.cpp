@@ -155,16 +155,50 @@ TEST_P(FeaturesTest, AreAsExactAsTheirDefinition) {
   for (FeatureShape s : shapes()) {
     SCOPED_TRACE(
         fmt::format("kind {}, keys {}, both {}, groups {}", static_cast<int>(s.kind), s.keys, s.both, s.groups));
-    s.batch = 2, s.n = s.groups ? 150 : 40, s.projection_per_head = s.groups, s.d = 10, s.m = 7;
-    Case c = drawn(s, 1);
-    std::vector<Operand*> written{&c.features};
-    if (c.decay) written.push_back(&*c.decay);
-    run(c.args(), written);
-    expect_as_exact_as_plain("features", c.features, [&](auto zero) { return plain<decltype(zero)>(c).first; });
-    if (c.decay)
-      expect_as_exact_as_plain("decay", compute(), c.decay->found(),
-                               [&](auto zero) { return plain<decltype(zero)>(c).second; });
+    for (const auto& [d, m] : {std::pair{10, 7}, {40, 200}}) {
+      s.batch = 2, s.n = s.groups ? 150 : 40, s.projection_per_head = s.groups, s.d = d, s.m = m;
+      Case c = drawn(s, 1);
+      std::vector<Operand*> written{&c.features};
+      if (c.decay) written.push_back(&*c.decay);
+      run(c.args(), written);
+      expect_as_exact_as_plain("features", c.features, [&](auto zero) { return plain<decltype(zero)>(c).first; });
+      if (c.decay)
+        expect_as_exact_as_plain("decay", compute(), c.decay->found(),
+                                 [&](auto zero) { return plain<decltype(zero)>(c).second; });
+    }
   }
+}
+
+// From features as they are rounded.
+TEST_P(FeaturesTest, GradientsAreAsExactAsTheirDefinition) {
+  for (const FeatureKind kind : {softmax, relu})
+    for (const auto& [d, m] : {std::pair{10, 24}, {40, 200}, {64, 256}}) {
+      FeatureShape s{.kind = kind, .d = d, .m = m};
+      Case c = drawn(s, 1);
+      ops::run(ctx, c.args());
+      const std::vector<double> phi = c.features.found();
+      Operand dphi = normals(s.features(), compute(), 4), dx = result(s.x());
+      ops::run(ctx, kernels::FeaturesBackwardArgs{kind, c.x, c.projection, c.features, dphi, dx});
+      const double least = rounded(0.001, compute());  // where no product is positive
+      expect_as_exact_as_plain("dx", dx, [&](auto zero) {
+        using T = decltype(zero);
+        const T scale = static_cast<T>(std::pow(static_cast<double>(s.d), -0.25));
+        std::vector<T> right;
+        for (std::int64_t row = 0; row < s.batch * s.n * s.heads; ++row)
+          for (std::int64_t j = 0; j < s.d; ++j) {
+            T sum = 0;
+            for (std::int64_t i = 0; i < s.m; ++i) {
+              const double p = phi[static_cast<std::size_t>(row * s.m + i)];
+              const T g = static_cast<T>(dphi.at(row * s.m + i)),
+                      w = static_cast<T>(c.projection.at((row % s.heads * s.m + i) * s.d + j));
+              if (kind == relu) sum += p > least ? g * w : T(0);
+              if (kind == softmax) sum += g * static_cast<T>(p) * (w - scale * static_cast<T>(c.x.at(row * s.d + j)));
+            }
+            right.push_back(scale * sum);
+          }
+        return right;
+      });
+    }
 }
 
 // In 16 bits the features are rounded.

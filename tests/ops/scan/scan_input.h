@@ -25,6 +25,7 @@ struct ScanShape {
   double strength = 0.3;  // decays have logarithms of -strength times squares of normal numbers
   std::int64_t run = 0;   // positions per saved state; 0: chosen
   bool extremes = true;   // decays of 1, of all but 0 and of 0, b of 0 and 2
+  bool known = false;     // decays, whose gradient is not asked for
 
   std::int64_t columns() const { return value_size + (normalised ? 1 : 0); }
   Shape keys() const { return {batch, n, heads, key_size}; }

@@ -35,6 +35,15 @@ TEST_P(ScanTest, HeadsOf16To128AndStatesOf256AreAsExactAsTheRecurrence) {
     s.n = 150, s.key_size = key_size, s.value_size = value_size;
     expect_the_recurrence(s);
   }
+  for (const auto& [key_size, value_size] : {std::pair{256, 64}, {200, 40}})
+    for (const bool known : {false, true}) {
+      ScanShape performer{ScanForm::gated, ScanDecay::head, true, false, true, true};
+      performer.n = 700, performer.batch = performer.heads = 2,
+      performer.run = device() == kernels::Device::cuda ? 512 : 0;
+      performer.key_size = key_size, performer.value_size = value_size, performer.known = known;
+      if (kernels::bytes_of(compute()) != 2) performer.run = 0;
+      expect_the_recurrence(performer);
+    }
 }
 
 // Up to more than a wave of chunks of the backward pass.

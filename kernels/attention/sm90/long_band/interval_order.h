@@ -12,6 +12,7 @@
 #include "kernels/attention/pattern/plan.h"
 #include "kernels/attention/pattern/row_bounds.h"
 #include "kernels/attention/sm90/band/band_shape.h"
+#include "kernels/attention/sm90/general/geometry.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -45,6 +46,18 @@ struct QueryIntervals {
     const std::int32_t reach = j + limit.back;
     if (reach < 0) return 0;
     return limit.block > 0 ? (reach / limit.block + 1) * limit.block : reach + 1;
+  }
+};
+
+// Heads whose blocks see another block instead of their own: their keys are counted from that of block 0 on, and behind
+// the last one from the first one on. So all of them see intervals alike. Blocks are whole tiles.
+struct KeyRotation {
+  std::int32_t tiles[Geometry::most_heads] = {};  // by which each head's keys are rotated
+
+  // The tile in memory of a head's tile, of `all`; tiles beyond these stay there.
+  LONGSTRIDE_HOST_DEVICE std::int32_t tile_of(std::int32_t head, std::int32_t tile, std::int32_t all) const {
+    const std::int32_t at = tile + tiles[head];
+    return tile < all && at >= all ? at - all : at;
   }
 };
 

@@ -13,6 +13,7 @@ namespace longstride::kernels::cuda::sm90 {
 struct IntervalPlan {
   LongBandPlan turns;  // the band of all positions, in turns
   QueryIntervals intervals;
+  KeyRotation rotation;
   std::int64_t bounds = 0;  // sequences times heads with bounds of their own
   bool by_documents = false;
 

@@ -14,6 +14,7 @@ struct IntervalProblem : TurnProblem {  // its bounds are seen from the keys
   // The first key tile of every query tile, and every key tile's query tiles, for each row of bounds.
   const std::int32_t *first_key, *begin, *end;
   std::int32_t key_tiles, rows_of_sequence, rows_of_head;
+  KeyRotation rotation;
 
   __device__ std::int32_t row(std::int32_t sequence, std::int32_t head) const {
     return sequence * rows_of_sequence + head * rows_of_head;
@@ -76,6 +77,9 @@ struct IntervalTask : TurnTask<Strips> {
   __device__ bool is_first(const Problem&, std::int32_t query) const { return query >= ends_before; }
   __device__ bool is_last(const Problem&, std::int32_t query) const { return query < begins_after; }
 
+  __device__ std::int32_t strip_at(const Problem& problem, int strip) const {
+    return problem.rotation.tile_of(head, Strips * key + strip, problem.ring.tiles);
+  }
   // Reads all numbers at once, as a task waits for them.
   template <class Kernel>
   __device__ SeenStrip seen(const Kernel& kernel, int strip) const {

@@ -42,6 +42,7 @@ void attention_backward_intervals(const AttentionBackwardArgs& args, const Inter
                                   std::byte* scratch, const Launch& launch) {
   IntervalProblem problem = {};
   problem.intervals = plan.intervals;
+  problem.rotation = plan.rotation;
   const LongBandOrder band = plan.turns.order();
   const std::int32_t tiles = plan.turns.ring.tiles, keys = band.key_tiles();
   auto* const key_tiles = reinterpret_cast<std::int32_t*>(scratch + plan.tiles_at());

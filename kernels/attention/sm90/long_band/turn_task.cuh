@@ -95,6 +95,8 @@ struct TurnTask : BandBackwardLargeTask {
     return order(problem).is_last(key, query);
   }
 
+  // The rows of a strip of the task's keys: which tile of all keys they are.
+  __device__ std::int32_t strip_at(const TurnProblem&, int strip) const { return Strips * key + strip; }
   // Loads the task's keys, or values, by a warp.
   template <class Kernel>
   __device__ void load_keys(const Kernel& kernel, char* to, std::uint64_t* full) const {
@@ -107,7 +109,7 @@ struct TurnTask : BandBackwardLargeTask {
   template <class Kernel>
   __device__ void load(const Kernel& kernel, const RowMaps& maps, char* to, std::uint64_t* full) const {
     kernel.load_rows(
-        to, maps, [&](int strip) { return kernel.corner(Strips * key + strip, 0); }, full);
+        to, maps, [&](int strip) { return kernel.corner(kernel.task.strip_at(kernel.problem, strip), 0); }, full);
   }
   template <class Kernel>
   __device__ auto seen(const Kernel& kernel, int strip) const {
@@ -134,7 +136,7 @@ struct TurnTask : BandBackwardLargeTask {
   template <class Kernel, class Seen, int Count>
   __device__ void store(const Kernel& kernel, const Seen&, int strip, const Gradient& gradient,
                         const float (&values)[Count], float factor) const {
-    kernel.template store<2 * Count>(gradient, Strips * key + strip, values, factor);
+    kernel.template store<2 * Count>(gradient, kernel.task.strip_at(kernel.problem, strip), values, factor);
   }
 };
 
