@@ -280,11 +280,8 @@ TEST_F(TrainingOnRanks, DividedScansGiveTheLossesAndGradientsOfOneRank) {
 
 // A tied table is exchanged once its gradient has come from both ends; the masks of a post-norm stream are the same.
 TEST_F(TrainingOnRanks, OtherFormsOfBlocksGiveTheLossesAndGradientsOfOneRank) {
-  auto all = test::forms_of(model_config());
-  for (const auto& bands : test::bands_of(model_config())) all.push_back(bands);
-  for (const auto& [name, config] : all) {
-    // The others add no exchange of their own.
-    if (name != "transformer_xl" && name != "geglu" && name != "adaptive_narrower") continue;
+  for (const auto& [name, config] : test::forms_and_bands_of(model_config())) {
+    if (name != "transformer_xl" && name != "geglu" && name != "adaptive_narrower") continue;  // others exchange alike
     for (const int sequence_ranks : {1, world().size()}) {
       SCOPED_TRACE(::testing::Message() << name << ", " << sequence_ranks << " ranks per sequence");
       TrainConfig train = train_config();

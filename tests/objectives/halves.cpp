@@ -41,8 +41,8 @@ double Halves::guess() const { return std::numbers::ln2; }
 std::unique_ptr<Model> ClassifierConfig::make_model() const { return std::make_unique<Classifier>(*this); }
 
 Classifier::Classifier(const ClassifierConfig& config) : config_(config) {
-  embedding_ = std::make_unique<EmbeddingLayer>(parameters_, "embedding", vocabulary(), config.width,
-                                                std::vector<PositionIndex>{}, 0.1, 0.1);
+  const TableForm tokens = {vocabulary(), config.width, 0.1};
+  embedding_ = std::make_unique<EmbeddingLayer>(parameters_, "embedding", tokens, std::vector<PositionIndex>{}, 0.1);
   output_ = &parameters_.add("output.weight", {2, config.width}, {0.1, 0});
   parameters_.lay_out();
 }

@@ -10,8 +10,9 @@ namespace longstride {
 
 Bigram::Bigram(const BigramConfig& config) : config_(config) {
   const double deviation = 1 / std::sqrt(static_cast<double>(config.width));
-  embedding_ = std::make_unique<EmbeddingLayer>(parameters_, "embedding", vocabulary(), config.width,
-                                                std::vector<PositionIndex>{}, deviation, deviation);
+  const TableForm tokens = {vocabulary(), config.width, deviation};
+  embedding_ =
+      std::make_unique<EmbeddingLayer>(parameters_, "embedding", tokens, std::vector<PositionIndex>{}, deviation);
   std::vector<ResidualStep> steps;
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const std::string name = "layers." + std::to_string(layer);

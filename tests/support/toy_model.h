@@ -66,6 +66,12 @@ inline std::vector<NamedConfig<DecoderConfig>> bands_of(const DecoderConfig& bas
   return {{"adaptive", level}, {"adaptive_narrower", narrower}, {"adaptive_untied", untied}};
 }
 
+inline std::vector<NamedConfig<DecoderConfig>> forms_and_bands_of(const DecoderConfig& base) {
+  std::vector<NamedConfig<DecoderConfig>> all = forms_of(base);
+  for (const auto& bands : bands_of(base)) all.push_back(bands);
+  return all;
+}
+
 // Adaptive-Span's form (Sukhbaatar et al. 2019), without a memory: spans that end within the context.
 inline DecoderConfig spans_config() {
   DecoderConfig c = toy_config();
@@ -133,8 +139,7 @@ inline std::vector<NamedConfig<DecoderConfig>> toy_configs() {
   DecoderConfig rotary = image;
   rotary.rotary_base = 100;
   out.push_back({"image_rotary", rotary});
-  for (const auto& form : forms_of(toy_config())) out.push_back(form);
-  for (const auto& bands : bands_of(toy_config())) out.push_back(bands);
+  for (const auto& form : forms_and_bands_of(toy_config())) out.push_back(form);
   return out;
 }
 

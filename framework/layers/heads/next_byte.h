@@ -61,7 +61,7 @@ class NextByteHead final : public Head {
   std::optional<TokenTable> own_;  // none where another is tied
   const TokenTable* table_;
   Parameter* projection_ = nullptr;  // the first band's, where that is not the table's
-  std::vector<Parameter*> biases_;   // of every band's choice; empty without them
+  std::vector<Parameter*> biases_;   // one per band; empty without them
   Dropout dropout_;
 };
 

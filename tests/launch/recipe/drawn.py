@@ -48,7 +48,8 @@ class Drawn:
                           activation=(0.4, "relu", "gelu", "geglu"), attention_bias=(0.3, False),
                           feed_forward_bias=(0.3, False), tied_output=(0.3, True), output_bias=(0.3, True),
                           embedding_scale=(0.3, True), query_key_norm=(0.2, True), key_ratio=(0.2, 0.5, 1, 2),
-                          recompute=(0.3, "block", "selective", "automatic"))
+                          recompute=(0.3, "block", "selective", "automatic"),
+                          adaptive=(0.2, {"cutoffs": [40, 41, 200]}, {"cutoffs": [100], "divide": 2}))
         if not self.by_distance:
             made |= self.some(positions=(0.5, "none", "data", "attention"), rotary_base=(0.3, 10000))
             return made | {"attention": self.pattern()}
