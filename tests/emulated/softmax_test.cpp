@@ -1,8 +1,9 @@
-// The loss of rows that a block reads, compared with the CPU's in double.
+// The loss of rows that a block reads, and targets and scores of bands, compared with the CPU's.
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "kernels/bands/bands.h"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/philox.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
@@ -37,6 +38,52 @@ TEST(EmulatedSoftmax, LossesOfLongRowsAreTheCpus) {
     for (std::size_t r = 0; r < losses.size(); ++r) EXPECT_NEAR(losses[r], exact_losses[r], 1e-4) << vocabulary;
     for (std::size_t i = 0; i < logits.size(); ++i) ASSERT_NEAR(logits[i], exact_gradient[i], 1e-6) << vocabulary;
     EXPECT_EQ(right, exact_right);
+  }
+}
+
+TEST(EmulatedBands, TargetsAreTheCpus) {
+  cuda::emulation = {1, 2};
+  constexpr std::int64_t rows = 600;
+  std::vector<std::uint16_t> targets, places(rows), expected(rows);
+  std::vector<float> weights, asked(rows), expected_asked(rows);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    targets.push_back(static_cast<std::uint16_t>(r * 7));
+    weights.push_back(static_cast<float>(r % 5));
+  }
+  for (int band = 0; band < 4; ++band) {
+    BandTargetsArgs args{.targets = {targets.data(), Dtype::u16, {rows}},
+                         .weights = {weights.data(), Dtype::f32, {rows}},
+                         .places = {places.data(), Dtype::u16, {rows}},
+                         .asked = {asked.data(), Dtype::f32, {rows}},
+                         .edges = {{10, 700, 701}, 3},
+                         .band = band};
+    cuda::band_targets(args, {});
+    args.places = {expected.data(), Dtype::u16, {rows}};
+    args.asked = {expected_asked.data(), Dtype::f32, {rows}};
+    cpu::band_targets(args, {});
+    EXPECT_EQ(places, expected) << band;
+    EXPECT_EQ(asked, expected_asked) << band;
+  }
+}
+
+TEST(EmulatedBands, ScoresAreTheCpus) {
+  cuda::emulation = {1, 2};
+  for (const std::int64_t ids : {1, 77, 1003}) {
+    constexpr std::int64_t rows = 5, clusters = 3, apart = 1100;
+    std::vector<float> x, of_clusters, y(rows * apart, 9), expected = y;
+    const auto drawn = [&](std::size_t i, std::uint32_t stream) {
+      return 8 * uniform_of(philox(3, i, stream, domain_of(Purpose::test, 0)).word[0]);
+    };
+    for (std::size_t i = 0; i < static_cast<std::size_t>(rows * ids); ++i) x.push_back(static_cast<float>(drawn(i, 1)));
+    for (std::size_t i = 0; i < rows * clusters; ++i) of_clusters.push_back(static_cast<float>(drawn(i, 2)));
+    BandScoresArgs args{.x = {x.data(), Dtype::f32, {rows, ids}},
+                        .clusters = {of_clusters.data(), Dtype::f32, {rows, clusters}},
+                        .y = Tensor(y.data(), Dtype::f32, {rows, apart}).slice(1, 3, 3 + ids),
+                        .cluster = 2};
+    cuda::band_scores(args, {});
+    args.y = Tensor(expected.data(), Dtype::f32, {rows, apart}).slice(1, 3, 3 + ids);
+    cpu::band_scores(args, {});
+    for (std::size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected[i], 1e-5) << ids << " at " << i;
   }
 }
 

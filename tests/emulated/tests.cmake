@@ -16,7 +16,7 @@ if(NOT LONGSTRIDE_CUDA)
     ${attention}/decode/decode_cuda.cu ${distance}/decode/distance_decode_cuda.cu
     ${distance}/gpu/distance_attention_cuda.cpp
     ${kernels}/draw/draw_cuda.cu ${kernels}/softmax_cross_entropy/softmax_cross_entropy_cuda.cu ${kernels}/base/add_partials_cuda.cu ${kernels}/block_lists/block_lists_cuda.cu
-    ${kernels}/embedding/embedding_cuda.cu ${kernels}/embedding/embedding_backward_cuda.cu
+    ${kernels}/bands/bands_cuda.cu ${kernels}/embedding/embedding_cuda.cu ${kernels}/embedding/embedding_backward_cuda.cu
     ${kernels}/gated_norm/gated_norm_cuda.cu ${kernels}/scan_gates/scan_gates_cuda.cu
     ${kernels}/repeat_heads/repeat_heads_cuda.cu ${kernels}/scale_heads/scale_heads_cuda.cu
     ${kernels}/short_convolution/short_convolution_cuda.cu

@@ -24,6 +24,8 @@ class NextByteHead final : public Head {
   // Declares the table `name`, unless the token table `tied` takes its place, and `name`.bias, or with bands
   // `name`.<b>.bias. With `tied` the first band has a projection of its own, `name`.projection.weight.
   NextByteHead(ParameterSet& parameters, const std::string& name, const NextByteConfig& config, const TokenTable* tied);
+  NextByteHead(const NextByteHead&) = delete;  // it points to its own table
+  NextByteHead& operator=(const NextByteHead&) = delete;
 
   void losses(Context& ctx, const Tensor& hidden, const Asked& asked, const Tensor& losses,
               const Tensor& right = {}) const override;

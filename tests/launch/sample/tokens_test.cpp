@@ -90,6 +90,25 @@ TEST_F(TokensRun, AreResumedBitForBit) {
   EXPECT_EQ(checkpoint_file("once", 4, "model.safetensors"), checkpoint_file("twice", 4, "model.safetensors"));
 }
 
+// An adaptive softmax and input: a first choice of 9 ids and 2 clusters, all at first equally likely.
+TEST_F(TokensRun, MayHaveAVocabularyInBands) {
+  run_well({"train", "r.yaml", "--run", "bands", "--set", "model.adaptive.cutoffs=[9, 100]", "--set",
+            "model.adaptive.divide=2"});
+  const json out = json::parse(run_well({"eval", "bands", "--split", "test", "--json", "--losses", "l.npy"}).out);
+  double expected = 0;
+  const std::string split = text("ids.bin").substr(2 * 3800);
+  for (std::size_t i = 0; i < split.size(); i += 2) {
+    const int id = static_cast<unsigned char>(split[i]) + 256 * static_cast<unsigned char>(split[i + 1]);
+    expected += std::log(11) + (id < 9 ? 0 : std::log(id < 100 ? 91 : 200));
+  }
+  EXPECT_NEAR(out.at("loss"), expected / 200, 0.5);
+  const std::string drawn = run_well({"sample", "bands", "--prompt-text", "299 5 70", "--length", "70"}).out;
+  EXPECT_TRUE(drawn.starts_with("299 5 70 ")) << drawn;
+  EXPECT_EQ(std::count(drawn.begin(), drawn.end(), ' '), 70);
+  expect_refused_with({"export", "bands", "--hf", "new"},
+                      "adaptive softmax and input (model.adaptive) run in the longstride command alone");
+}
+
 TEST_F(TokensRun, RecipesThatCannotBeAreRefused) {
   expect_refused_with({"train", "r.yaml", "--run", "a", "--set", "data.vocabulary=400"},
                       "its tokens have 300 ids, but data.vocabulary is 400");
