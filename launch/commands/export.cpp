@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "datasets/dataset.h"
 #include "framework/core/device/memory.h"
@@ -150,14 +151,14 @@ void export_pretrained(const ExportOptions& o, Session& session) {
   const LoadedRun run = load_exported(o);
   if (session.comm->rank() != 0) return;
   write_pretrained(run, o.source, o.hf);
-  if (o.json)
-    return print_json({{"output", o.hf},
-                       {"recipe", run.recipe.name},
-                       {"steps", 0},
-                       {"run", o.source},
-                       {"step", run.step},
-                       {"weights", run.weights_name()}});
-  const bool lacks = run.recipe.data.kind == DataKind::tokens && run.tokens().model().empty();
+  const bool pieces = !run.tokens().model().empty(), lacks = run.recipe.data.kind == DataKind::tokens && !pieces;
+  if (o.json) {
+    nlohmann::ordered_json out = {{"output", o.hf},      {"recipe", run.recipe.name}, {"steps", 0},
+                                  {"run", o.source},     {"step", run.step},          {"weights", run.weights_name()},
+                                  {"tokenizer", nullptr}};
+    if (pieces || run.recipe.data.kind == DataKind::bytes) out["tokenizer"] = pieces ? "pieces" : "bytes";
+    return print_json(out);
+  }
   print_written(o.hf, fmt::format("the model of step {}{}, for transformers{}", run.step, run.weights_text(),
                                   lacks ? "; no tokenizer, as the run's data has no SentencePiece model" : ""));
 }

@@ -75,6 +75,7 @@ TEST_F(TokensRun, AreContinuedFromASplit) {
 TEST_F(TokensRun, AreExportedWithoutATokenizer) {
   EXPECT_NE(run_well({"export", "run", "--hf", "hf"}).out.find("no tokenizer, as the run's data has no SentencePiece"),
             std::string::npos);
+  EXPECT_TRUE(json::parse(run_well({"export", "run", "--hf", "again", "--json"}).out).at("tokenizer").is_null());
   EXPECT_TRUE(text("hf/modeling_longstride.py").size() > 100);
   for (const auto& file : std::filesystem::directory_iterator(dir / "hf"))
     EXPECT_FALSE(file.path().filename().string().starts_with("token")) << file.path();
@@ -177,7 +178,7 @@ TEST(TokensOfTextRun, KeepsItsTokenizer) {
   const std::string drawn = run({"sample", "run", "--prompt-text", "the wind\n crosses", "--length", "30"}).out;
   EXPECT_TRUE(drawn.starts_with("the wind\n crosses")) << drawn;
   EXPECT_NE(text_of(dir / "run/metrics.jsonl").find("bits_per_byte"), std::string::npos);
-  ASSERT_EQ(run({"export", "run", "--hf", "hf"}).exit_code, 0);
+  EXPECT_EQ(json::parse(run({"export", "run", "--hf", "hf", "--json"}).out).at("tokenizer"), "pieces");
   EXPECT_EQ(text_of(dir / "hf/tokenizer.model"), text_of(dir / "run/tokenizer.model"));
   EXPECT_NE(text_of(dir / "hf/tokenizer_config.json").find("LongstrideTokenizer"), std::string::npos);
   EXPECT_EQ(run({"sample", "hf", "--prompt-text", "the wind\n crosses", "--length", "30"}).out, drawn);
