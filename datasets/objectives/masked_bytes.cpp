@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "datasets/objectives/row_tokens.h"
+#include "datasets/objectives/scored_choice.h"
 #include "kernels/base/philox.h"
 
 namespace longstride {
@@ -126,18 +127,14 @@ nlohmann::ordered_json Masked::answers_of(const AnsweredRow& row) const {
   const auto* weights = row.batch.weights.as<const float>();
   for (std::int64_t p = 0; p < row.batch.tokens.size(1); ++p) {
     if (weights[p] == 0) continue;
-    const float* scores = row.scores + p * row.answers;
-    const std::int64_t best = std::max_element(scores, scores + row.answers) - scores;
-    double sum = 0;
-    for (std::int64_t a = 0; a < row.answers; ++a) sum += std::exp(static_cast<double>(scores[a] - scores[best]));
+    const Choice choice = choice_of(row.scores + p * row.answers, row.answers, targets[p]);
     const char* const shown = tokens[p] == ids::mask ? "mask" : tokens[p] == targets[p] ? "kept" : "random";
-    out.push_back(
-        {{"position", row.first + p},
-         {"shown", shown},
-         {"byte", targets[p]},
-         {"predicted", best},
-         {"probability", 1 / sum},
-         {"bits", (std::log(sum) + static_cast<double>(scores[best] - scores[targets[p]])) / std::numbers::ln2}});
+    out.push_back({{"position", row.first + p},
+                   {"shown", shown},
+                   {"byte", targets[p]},
+                   {"predicted", choice.best},
+                   {"probability", choice.probability},
+                   {"bits", choice.bits}});
   }
   return out;
 }

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numbers>
+
+#include "datasets/objectives/scored_choice.h"
 
 namespace longstride {
 
@@ -11,6 +14,20 @@ void NextByte::write(const Batch& batch, std::int64_t row, const RowBytes& of, c
   const std::int64_t seq = batch.tokens.size(1), length = of.length.value_or(seq);
   if (batch.weights.given())  // padding is not asked
     std::fill_n(batch.weights.as<float>() + row * seq + length, seq - length, 0.0f);
+}
+
+nlohmann::ordered_json NextByte::answers_of(const AnsweredRow& row) const {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  const kernels::Ids ids = kernels::ids_of(row.batch.tokens);
+  for (std::int64_t p = 0; p < row.batch.tokens.size(1); ++p) {
+    const Choice choice = choice_of(row.scores + p * row.answers, row.answers, ids[p]);
+    out.push_back({{"position", row.first + p},
+                   {"byte", ids[p]},
+                   {"predicted", choice.best},
+                   {"probability", choice.probability},
+                   {"bits", choice.bits}});
+  }
+  return out;
 }
 
 std::vector<Figure> NextByte::figures(const Scored& scored) const {

@@ -13,6 +13,7 @@ class NextByte final : public Objective {
   std::size_t shown() const override { return 1; }
   double guess() const override;
   bool reads_tokens() const override { return true; }
+  nlohmann::ordered_json answers_of(const AnsweredRow& row) const override;
 };
 
 }  // namespace longstride

@@ -58,7 +58,7 @@ struct Answers {
 // A loss, which has been multiplied by its weight.
 struct Answered {
   double loss = 0, weight = 1;
-  double right = 0;  // how right the answer is, from 0 to 1 (Predicts::judge); only known to objectives that judge
+  double right = 0;  // how right the answer is, from 0 to 1 (Judges::judge); only known to objectives that judge
   std::int64_t number = 0;  // its number in what the row asks
 };
 
@@ -132,7 +132,7 @@ class Objective {
   // Adds a loss to the sums that figures are made from; the first is that of the losses.
   virtual std::size_t sums() const { return 1; }
   virtual void add(const Answered& one, double* sums) const { *sums += one.loss; }
-  // Evaluations ask the model which answers are right (Predicts::judge).
+  // Evaluations ask the model which answers are right (Judges::judge).
   virtual bool judges() const { return false; }
   // The figures in order, without those whose sums are absent. By the first one the best checkpoint is chosen.
   virtual std::vector<Figure> figures(const Scored& scored) const = 0;

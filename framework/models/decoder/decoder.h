@@ -19,11 +19,17 @@ namespace generation {
 struct Weights;
 }
 
-class Decoder : public StackModel, public Decodes, public GeneratesInOneKernel, public DividesSequences {
+class Decoder : public StackModel,
+                public Predicts,
+                public Decodes,
+                public GeneratesInOneKernel,
+                public DividesSequences {
  public:
   explicit Decoder(const DecoderConfig& config);
 
   void check_group(int ranks) const override;
+  Shape scores_shape(std::int64_t positions) const override { return head().scores_shape(positions); }
+  void predict(Context& ctx, const Batch& batch, const Tensor& scores) const override;
 
   // In decoding.cpp.
   std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,

@@ -12,7 +12,7 @@
 
 namespace longstride {
 
-class Encoder final : public StackModel, public Predicts {
+class Encoder final : public StackModel, public Predicts, public Judges {
  public:
   explicit Encoder(const EncoderConfig& config);
   // The kinds of objective that it has a head for.

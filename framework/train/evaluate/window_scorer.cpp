@@ -17,10 +17,10 @@ std::size_t losses_bytes(const Model& model, const EvaluationConfig& config) {
 }
 
 std::size_t right_bytes(const Model& model, const EvaluationConfig& config) {
-  const auto* predicts = capability<Predicts>(model);
-  if (predicts == nullptr) return 0;
+  const auto* judges = capability<Judges>(model);
+  if (judges == nullptr) return 0;
   return static_cast<std::size_t>(config.batch * model.fields().losses(config.context)) *
-         kernels::bytes_of(predicts->judged());
+         kernels::bytes_of(judges->judged());
 }
 
 Tensor take_block(Scratch& scratch, const BatchLayout& layout) {
@@ -32,7 +32,7 @@ Tensor take_block(Scratch& scratch, const BatchLayout& layout) {
 void score_batch(const Model& model, Context& ctx, const Batch& batch, const Tensor& losses, const Tensor& right) {
   if (ctx.state.given()) ops::begin_states(ctx, model.states(), ctx.state, batch.starts);
   if (right.given())
-    capability<Predicts>(model)->judge(ctx, batch, losses, right);
+    capability<Judges>(model)->judge(ctx, batch, losses, right);
   else
     model.losses(ctx, batch, losses);
   ops::keep_states(ctx, ctx.state);
@@ -75,7 +75,7 @@ std::size_t WindowScorer::bytes(const Model& model, const Context& ctx, const Ev
   const Tensor block = take_block(scratch, layout);
   const std::int64_t each = model.fields().losses(config.context / ctx.sequence_ranks());
   const Tensor losses = scratch.tensor({config.batch, each}, ctx.exact);
-  const auto* judges = capability<Predicts>(model);  // an objective may ask it to
+  const auto* judges = capability<Judges>(model);  // an objective may ask it to
   const Tensor right = judges != nullptr ? scratch.tensor(losses.shape(), judges->judged()) : Tensor{};
   score_batch(model, planned, layout.at(block.data()), losses, right);
   return counting.high_water();
@@ -95,7 +95,7 @@ void WindowScorer::score(const std::vector<ScoredRow>& rows, std::int64_t length
   Scratch scratch(ctx_);
   const BatchLayout layout = layout_of(model_, count, run * ranks);
   const Tensor block = take_block(scratch, layout), losses = scratch.tensor({count, fields_.losses(run)}, ctx_.exact);
-  const Tensor right = judges_ ? scratch.tensor(losses.shape(), capability<Predicts>(model_)->judged()) : Tensor{};
+  const Tensor right = judges_ ? scratch.tensor(losses.shape(), capability<Judges>(model_)->judged()) : Tensor{};
   const Batch host = layout.at(host_rows_.of(block));
   read(rows, host);
   const Queue queue = ctx_.queue();
@@ -137,7 +137,7 @@ template <class T>
 void WindowScorer::add(const std::vector<ScoredRow>& rows, std::int64_t run, const Tensor& weights, const T* losses,
                        const std::byte* right) {
   const std::int64_t first = fields_.asked > 0 ? 0 : ctx_.sequence_rank() * run;
-  const Dtype judged = right != nullptr ? capability<Predicts>(model_)->judged() : Dtype::u8;
+  const Dtype judged = right != nullptr ? capability<Judges>(model_)->judged() : Dtype::u8;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (rows[r].window < 0 || !rows[r].counts) continue;
     const auto window = static_cast<std::size_t>(rows[r].window);

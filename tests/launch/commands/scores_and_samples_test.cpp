@@ -84,6 +84,23 @@ TEST_F(ScoresAndSamples, NoScoreDependsOnLaterBytes) {
   EXPECT_EQ(found.at("mean_leak"), 0.0);
 }
 
+TEST_F(ScoresAndSamples, ADecoderPredictsEveryByte) {
+  write_text(dir / "short.txt", "abcab");
+  const std::string lines = run_well({"predict", "run", "--input", "short.txt", "--device", "cpu"}).out;
+  std::istringstream in(lines);
+  std::string bytes;
+  for (std::string line; std::getline(in, line);) {
+    const auto answer = nlohmann::json::parse(line);
+    EXPECT_EQ(answer.at("position"), std::ssize(bytes));
+    bytes += static_cast<char>(answer.at("byte").get<int>());
+    if (answer.at("byte") == answer.at("predicted"))
+      EXPECT_NEAR(answer.at("bits").get<double>(), -std::log2(answer.at("probability").get<double>()), 1e-9);
+    else
+      EXPECT_GE(answer.at("bits").get<double>(), -std::log2(answer.at("probability").get<double>()));
+  }
+  EXPECT_EQ(bytes, "abcab");
+}
+
 TEST_F(ScoresAndSamples, AReportReplacesOnlyAReport) {
   const auto refusal = [&](const std::string& name) {
     return name +

@@ -118,8 +118,27 @@ TEST_F(TokensRun, RecipesThatCannotBeAreRefused) {
   expect_refused_with({"plan", "r.yaml", "--set", "objective.kind=masked"}, "objective.kind");
   expect_refused_with({"plan", "r.yaml", "--set", "model.kind=encoder"}, "model.kind encoder reads bytes only");
   expect_refused_with({"predict", "run", "--input", "r.yaml"}, "is no id of a token below 300");
-  write_text(dir / "numbers.txt", "1 2 3 299");
-  expect_refused_with({"predict", "run", "--input", "numbers.txt"}, "cannot predict what is asked; use eval or sample");
+}
+
+TEST_F(TokensRun, ArePredictedWithTheLossOfEval) {
+  std::string ids = text("ids.bin").substr(2 * 3800), numbers;
+  for (std::size_t i = 0; i < ids.size(); i += 2)
+    numbers += std::to_string(static_cast<unsigned char>(ids[i]) + 256 * static_cast<unsigned char>(ids[i + 1])) + " ";
+  write_text(dir / "numbers.txt", numbers);
+  const json answers = json::parse(run_well({"predict", "run", "--input", "numbers.txt", "--json"}).out).at("answers");
+  ASSERT_EQ(answers.size(), 200U);
+  double bits = 0;
+  std::string again;
+  for (const json& answer : answers) {
+    bits += answer.at("bits").get<double>();
+    again += std::to_string(answer.at("token").get<int>()) + " ";
+    EXPECT_GE(answer.at("probability").get<double>(), 1.0 / 300);
+    EXPECT_FALSE(answer.contains("piece"));
+  }
+  EXPECT_EQ(again, numbers);
+  EXPECT_EQ(answers.at(199).at("position"), 199);
+  const json scores = json::parse(run_well({"eval", "run", "--split", "test", "--json"}).out);
+  EXPECT_NEAR(bits / 200 * std::log(2), scores.at("loss").get<double>(), 1e-5);
 }
 
 TEST_F(TokensRun, AreShownWithWhatIsAttendedTo) {
@@ -175,6 +194,14 @@ TEST(TokensOfTextRun, KeepsItsTokenizer) {
   EXPECT_NE(story.find(shown.at("piece").get<std::string>()), std::string::npos);
   EXPECT_FALSE(shown.at("strongest").empty());
   std::filesystem::remove(dir / "t.h5");
+  write_text(dir / "short.txt", "the wind\n crosses");
+  std::string pieces;
+  const json answers = json::parse(run({"predict", "run", "--input", "short.txt", "--json"}).out).at("answers");
+  for (const json& answer : answers) {
+    pieces += answer.at("piece").get<std::string>();
+    EXPECT_TRUE(answer.contains("predicted_piece"));
+  }
+  EXPECT_EQ(pieces, "the wind\n crosses");
   const std::string drawn = run({"sample", "run", "--prompt-text", "the wind\n crosses", "--length", "30"}).out;
   EXPECT_TRUE(drawn.starts_with("the wind\n crosses")) << drawn;
   EXPECT_NE(text_of(dir / "run/metrics.jsonl").find("bits_per_byte"), std::string::npos);
