@@ -83,7 +83,7 @@ TEST(Limits, PagesStayShort) {
   std::vector<fs::path> pages = files();
   pages.insert(pages.end(), {"README.md", "CHANGELOG.md"});
   for (const auto& [begin, most] : std::map<std::string, std::ptrdiff_t>{
-           {"", 58300}, {"docs/notes/", 8000}, {"docs/develop/kernels.md", 3500}, {"docs/guide/recipes.md", 5000}}) {
+           {"", 58000}, {"docs/notes/", 8000}, {"docs/develop/kernels.md", 3500}, {"docs/guide/recipes.md", 5000}}) {
     std::ptrdiff_t words = 0;
     for (const fs::path& page : pages) {
       if (page.extension() != ".md" || !page.string().starts_with(begin)) continue;
