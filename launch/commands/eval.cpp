@@ -93,19 +93,14 @@ void report(const EvalOptions& o, const LoadedRun& run, const ReplacedFutures::L
                        {"positions", leak.positions},
                        {"mean_leak", leak.mean},
                        {"largest_leak", leak.largest}});
-  if (run.recipe.objective->hides()) {
-    fmt::print(
-        "{}, {} split, step {}{}, context {}: scores of hidden bytes in {} windows change by {:.3g} bits, at most "
-        "{:.3g}, "
-        "with the bytes themselves and with other documents and padding\n",
-        printable(data), o.request.split, run.step, run.weights_text(), context, leak.windows, leak.mean, leak.largest);
-    return;
-  }
-  fmt::print(
-      "{}, {} split, step {}{}, context {}: scores of {} bytes in each of {} windows change by {:.3g} bits, at most "
-      "{:.3g}, with the bytes behind them\n",
-      printable(data), o.request.split, run.step, run.weights_text(), context, leak.positions, leak.windows, leak.mean,
-      leak.largest);
+  const char* const what = run.recipe.data.kind == DataKind::tokens ? "tokens" : "bytes";
+  const std::string scores = run.recipe.objective->hides()
+                                 ? fmt::format("hidden {} in {} windows", what, leak.windows)
+                                 : fmt::format("{} {} in each of {} windows", leak.positions, what, leak.windows);
+  fmt::print("{}, {} split, step {}{}, context {}: scores of {} change by {:.3g} bits, at most {:.3g}, with {}\n",
+             printable(data), o.request.split, run.step, run.weights_text(), context, scores, leak.mean, leak.largest,
+             run.recipe.objective->hides() ? fmt::format("the {} themselves and with other documents and padding", what)
+                                           : fmt::format("the {} behind them", what));
 }
 
 // A run that cannot be written to, such as another user's, can still be evaluated.
@@ -178,7 +173,8 @@ void add_eval(CLI::App& app, Session& session) {
       ->capture_default_str()
       ->check(CLI::IsMember({"train", "valid", "test"}));
   eval->add_option("--data", o->request.data, "a prepared dataset other than the recipe's");
-  eval->add_option("--context", o->request.context, "bytes of a window; default: the recipe's data.context, the most")
+  eval->add_option("--context", o->request.context,
+                   "bytes or tokens of a window; default: the recipe's data.context, the most")
       ->check(above_zero());
   eval->add_option("--min-context", o->request.min_context,
                    "minimum number of bytes of context for every scored byte; default: 0")

@@ -63,7 +63,7 @@ void check_adaptive(SettingsChecker& check, const DecoderConfig& m) {
   }
   if (bands.given() && check.none_in({"data.kind", "data.vocabulary"}) && bands.cutoffs.back() >= m.vocabulary)
     check.refuse("model.adaptive.cutoffs",
-                 "model.adaptive.cutoffs ends with {}, but must stay below the {} ids of the vocabulary; remove those "
+                 "model.adaptive.cutoffs ends with {}, but must stay below data.vocabulary, which is {}; remove those "
                  "beyond",
                  bands.cutoffs.back(), m.vocabulary);
   if (!check.none_in({"model.width"})) return;

@@ -37,8 +37,8 @@ TEST(RecipeAdaptive, MistakesAreNamedWithWhatToDo) {
        "r.yaml:13: model.adaptive.cutoffs has 20 after 20, but must rise: each is the first id of a band, and ids are "
        "sorted by frequency"},
       {"cutoffs: [20, 256]",
-       "r.yaml:13: model.adaptive.cutoffs ends with 256, but must stay below the 256 ids of the vocabulary; remove "
-       "those beyond"},
+       "r.yaml:13: model.adaptive.cutoffs ends with 256, but must stay below data.vocabulary, which is 256; "
+       "remove those beyond"},
       {"cutoffs: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]",
        "r.yaml:13: model.adaptive.cutoffs has 16 ids, but must have at most 15; join some of the bands"},
       {"cutoffs: [20, 200], divide: 3",
