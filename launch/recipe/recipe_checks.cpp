@@ -34,6 +34,10 @@ void fill_vocabulary(RecipeChecker& check, Recipe& r) {
   if (!r.objective->reads_tokens())
     return check.refuse("data.kind", "data.kind is tokens, but objective.kind {} asks about bytes; set it to {}",
                         r.objective->kind(), token_readers(objective_kinds()));
+  if (!check.sets("data.vocabulary"))
+    return check.refuse("data.vocabulary",
+                        "data.vocabulary is missing; add it: how many ids data.kind tokens has, as `longstride prepare "
+                        "tokens` prints");
   r.model->vocabulary = r.data.vocabulary;
   r.objective->set_tokens(r.data.vocabulary, 0);
 }

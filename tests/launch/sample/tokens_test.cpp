@@ -115,6 +115,8 @@ TEST_F(TokensRun, RecipesThatCannotBeAreRefused) {
                       "its tokens have 300 ids, but data.vocabulary is 400");
   expect_refused_with({"plan", "r.yaml", "--set", "data.kind=bytes"}, "only data.kind tokens has one");
   expect_refused_with({"plan", "r.yaml", "--set", "data.vocabulary=65536"}, "from 2 to 65535 ids");
+  write_text(dir / "none.yaml", with_data(text_recipe(1, few_steps), "kind: tokens, path: ids.h5"));
+  expect_refused_with({"plan", "none.yaml"}, "data.vocabulary is missing; add it: how many ids");
   expect_refused_with({"plan", "r.yaml", "--set", "objective.kind=masked"}, "objective.kind");
   expect_refused_with({"plan", "r.yaml", "--set", "model.kind=encoder"}, "model.kind encoder reads bytes only");
   expect_refused_with({"predict", "run", "--input", "r.yaml"}, "is no id of a token below 300");
