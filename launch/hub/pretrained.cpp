@@ -124,6 +124,7 @@ Json config_for(const LoadedRun& loaded, const std::string& run) {
                  {"step", loaded.step},
                  {"weights", loaded.weights_name()},
                  {"data", name_of(loaded.recipe.data.kind)}};
+  if (const auto kept = loaded.data.find("tokenizer"); kept != loaded.data.end()) origin["tokenizer"] = kept->second;
   if (*loaded.other_weights() != '\0') origin["other_weights"] = loaded.other_weights();
   return {{"architectures", Json::array({model_class})},
           {"auto_map",
@@ -183,7 +184,20 @@ CheckpointState read_pretrained(const std::string& folder) {
     throw user_error("{}: settings.picture is {}, but must be the rows, columns and channels of {} bytes of {}",
                      printable(path), printable(picture.dump()), recipe.data.context, name_of(recipe.data.kind));
   state.recipe = recipe.resolved;
+  state.data = data_of_pretrained(folder);
   return state;
+}
+
+DataRecord data_of_pretrained(const std::string& folder) {
+  const Json origin = entry_of(read_object(config_file(folder)), "origin"), kept = entry_of(origin, "tokenizer");
+  const std::string path = folder + "/" + tokenizer_file;
+  std::error_code none;
+  if (entry_of(origin, "data") != name_of(DataKind::tokens)) return {};
+  if (kept.is_string()) return {{"tokenizer", kept.get<std::string>()}};
+  if (!fs::is_regular_file(path, none)) return {};
+  const std::string model = read_file(path);
+  static_cast<void>(PieceTable(model, printable(path)));
+  return {{"tokenizer", sha256_of_text(model)}};
 }
 
 LoadedRun load_pretrained(const std::string& folder) {
@@ -193,9 +207,9 @@ LoadedRun load_pretrained(const std::string& folder) {
   loaded.model = loaded.recipe.model->make_model();
   loaded.step = state.step;
   loaded.run = folder;
-  if (const std::string pieces = folder + "/" + tokenizer_file;
-      loaded.recipe.data.kind == DataKind::tokens && fs::is_regular_file(pieces))
-    loaded.data["tokenizer"] = sha256_of_text(read_file(pieces));
+  loaded.data = state.data;
+  if (std::error_code none; fs::exists(folder + "/" + tokenizer_file, none))
+    static_cast<void>(loaded.tokens());  // refuses another
   ParameterSet& parameters = loaded.model->parameters();
   const std::string shown = printable(folder);
   const WeightFiles files(weight_files(folder, shown), parameters, shown);

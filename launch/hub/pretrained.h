@@ -18,7 +18,12 @@ inline constexpr const char* unnamed_data = "(not named)";
 // its settings are not those of one.
 CheckpointState read_pretrained(const std::string& folder);
 
-// UserError as above, and if the weights are not whole, finite and those of these settings.
+// The SHA-256 of the tokenizer, which is all that such a folder records of its data. One that was written without it
+// has that of its tokenizer.model. UserError if config.json is no JSON object, or the file is no SentencePiece model.
+DataRecord data_of_pretrained(const std::string& folder);
+
+// UserError as above, if the weights are not whole, finite and those of these settings, or if there is a tokenizer that
+// is another than the recorded one.
 LoadedRun load_pretrained(const std::string& folder);
 
 // Writes a new folder, which appears whole. `run`: the name that config.json gives as the origin. UserError if there

@@ -10,6 +10,7 @@
 
 #include "framework/core/errors.h"
 #include "framework/core/text/printable.h"
+#include "launch/hub/pretrained.h"
 #include "launch/hub/weight_files.h"
 
 namespace longstride {
@@ -154,6 +155,7 @@ LoadedRun load_files(const BeginFrom& from, const std::vector<std::string>& path
   parameters.initialise(recipe.train.seed);
   for (const Parameter& p : parameters.all()) read_parameter(files, from, p);
   refuse_infinite(parameters, shown_from(from), "training cannot begin with them");
+  if (is_pretrained(from.run)) loaded.data = data_of_pretrained(from.run);
   return loaded;
 }
 

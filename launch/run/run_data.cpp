@@ -80,6 +80,17 @@ std::string short_checksum(const std::string& text) {
   return checksum ? text.substr(0, shown) + "..." : text;
 }
 
+std::string other_tokenizer(const DataRecord& trained_on, const DataRecord& now) {
+  const std::string before = known(trained_on, "tokenizer"), found = known(now, "tokenizer");
+  if (before == found) return "";
+  const auto text = [](const std::string& sha) {
+    return sha.empty() ? std::string("without a tokenizer")
+                       : "of tokenizer " + printable_beginning(short_checksum(sha));
+  };
+  return fmt::format("its ids are {}, but the model was trained on ids {}, so the same ids may mean other text",
+                     text(found), text(before));
+}
+
 DataRecord record_of(const Dataset& dataset) {
   DataRecord record = form_of(dataset);
   for (const char* split : split_names) record[split] = checksum_of(dataset, split);
@@ -149,7 +160,9 @@ std::shared_ptr<const Dataset> open_fitting(const LoadedRun& run, const std::str
                      printable(path), name_of(kind), name_of(run.recipe.data.kind));
   check_fits(*dataset, run.recipe.data);
   const DataRecord now = form_of(*dataset);
-  for (const char* name : {"geometry", "rate", "encoding", "tokenizer"})
+  if (const std::string other = other_tokenizer(run.data, now); !other.empty())
+    throw user_error("{}: {}; choose data prepared the same way", printable(path), other);
+  for (const char* name : {"geometry", "rate", "encoding"})
     if (const std::string before = known(run.data, name); !before.empty() && known(now, name) != before)
       throw user_error("{}: its {} is {}, but the model was trained on {}; choose data prepared the same way", path,
                        name, known(now, name), before);

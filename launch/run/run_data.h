@@ -18,6 +18,9 @@ inline constexpr const char *train_bytes_name = "train_bytes", *train_text_bytes
 void tell_objective(const Recipe& recipe, const DataRecord& data);
 
 std::string sha256_of_text(const std::string& text);
+// For messages: that the ids of tokens are not those that the model was trained on, as far as is known: "its ids are of
+// tokenizer 0123..., but the model was trained on ids without a tokenizer, so ..."; empty if they are.
+std::string other_tokenizer(const DataRecord& trained_on, const DataRecord& now);
 // For messages: the first digits of a SHA-256; other text as it is.
 std::string short_checksum(const std::string& text);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -149,6 +150,9 @@ RunTokens LoadedRun::tokens() const {
   const auto kept = data.find("tokenizer");
   if (recipe.data.kind != DataKind::tokens || kept == data.end()) return {recipe.data, "", ""};
   const std::string path = run + "/" + tokenizer_file;
+  if (std::error_code none; !std::filesystem::exists(path, none))
+    throw user_error("{}: is missing, but the run was trained with a tokenizer; put it back, from the data's source",
+                     printable(path));
   std::string pieces = read_file(path);
   if (sha256_of_text(pieces) != kept->second)
     throw user_error("{}: is not the tokenizer that the run was trained with; put that back, from the data's source",
@@ -226,6 +230,9 @@ std::vector<Change> changes_since_checkpoint(const std::string& run, const Recip
                      recipe.train.steps, run, state.step);
   if (state.data.empty())
     spdlog::info("the checkpoints in {} do not say which data they were trained on; the next ones will", run);
+  else if (const std::string other = other_tokenizer(state.data, data); !other.empty())
+    throw user_error("{}: {}; resume the run in {} with data of its tokenizer, or start another run",
+                     printable(recipe.data.path), other, run);
   compare_data(state.data, data, changes);
   return changes;
 }

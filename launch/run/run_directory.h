@@ -77,8 +77,8 @@ struct Change {
 // The changes between the newest whole checkpoint of `run` and this recipe and data: settings of training, and the
 // bytes of the dataset. Leaves out what changes no figure (where data and checkpoints are, what is logged and when), or
 // only its rounding (micro-batches, ranks, recompute). UserError if the run cannot be continued with this recipe at
-// all: another model, kind of data, seed or kind of optimizer, other rows of a model with a memory, or fewer steps than
-// it has done. Nothing is written.
+// all: another model, kind of data, tokenizer, seed or kind of optimizer, other rows of a model with a memory, or fewer
+// steps than it has done. Nothing is written.
 std::vector<Change> changes_since_checkpoint(const std::string& run, const Recipe& recipe, const DataRecord& data);
 
 }  // namespace longstride

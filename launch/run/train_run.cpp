@@ -178,6 +178,7 @@ std::string prepare_places(RunPlaces& places, const TrainRequest& request, const
   else if (const auto step = restore_from_mirror(places.run, places.mirror, request.recipe.train.keep_best, accept))
     spdlog::warn("{}: step {} is taken from {}, which holds the newest whole checkpoint", places.run, *step,
                  places.mirror);
+  keep_tokenizer(places.run, dataset.info().tokenizer);  // it may be lost or damaged, and no mirror has it
   return id.empty() ? draw_run_id() : id;
 }
 
@@ -191,10 +192,13 @@ LoadedRun first_weights(const RunPlaces& places, const BeginFrom& from, const Re
   return loaded;
 }
 
-void announce_origin(const LoadedRun& loaded, const std::string& origin, const Recipe& recipe) {
+void announce_origin(const LoadedRun& loaded, const std::string& origin, const Recipe& recipe, const DataRecord& data) {
   spdlog::info("  {:<12}{}", "from", printable(origin));
   for (const Change& change : changes_of_model(loaded, recipe))
     spdlog::info("  {:<12}{}: {} there, {} here", "changed", change.what, change.before, change.now);
+  const bool known = !loaded.data.empty() && loaded.recipe.data.kind == recipe.data.kind;
+  if (const std::string other = other_tokenizer(loaded.data, data); known && !other.empty())
+    spdlog::warn("{}: {}; begin what reads and predicts ids anew with --new", printable(recipe.data.path), other);
   const auto model = recipe.model->make_model();
   if (const std::vector<std::string> names = left_out(loaded, model->parameters()); !names.empty())
     spdlog::info("  {:<12}{}", "left out", fmt::format("{}", fmt::join(names, ", ")));
@@ -334,7 +338,7 @@ RunOutcome train_run(TrainRequest request, Session& session) {
   }
   session.comm->barrier();  // no rank continues until rank 0 has found nothing to refuse
   announce(recipe, *model, *dataset, *session.comm, request.device, request.run, recompute);
-  if (first) announce_origin(*first, setup.began_from, recipe);
+  if (first) announce_origin(*first, setup.began_from, recipe, setup.record);
   session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);
   setup.model = model.get();
   setup.data = data.get();

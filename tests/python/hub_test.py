@@ -84,6 +84,8 @@ READER = """
         except (ValueError, IndexError, RuntimeError) as error:
             out[name] = str(error)
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    empty = model.generate(**tokenizer("", return_tensors="pt"), do_sample=False, max_new_tokens=6)
+    out["empty prompt"] = [empty[0].tolist(), model.generate(do_sample=False, max_new_tokens=6)[0].tolist()]
     text = "Hä <|begin|> \\n\\x00 日本  "
     ids = tokenizer(text).input_ids
     out["text"] = [text, ids, tokenizer.decode(ids, skip_special_tokens=True)]
@@ -212,6 +214,11 @@ class Hub(unittest.TestCase):
         expected = self.model.generate(self.window[:5], length=35, temperature=0)[0]
         self.assertEqual(self.found["greedy"], [256, *expected])
         self.assertGreater(len(set(expected[5:])), 1)
+
+    def test_the_start_stands_for_an_empty_prompt(self):
+        found, nothing = self.found["empty prompt"]
+        self.assertEqual(found, nothing)
+        self.assertEqual(len(found), 7)
 
     def test_generate_draws_a_whole_context_from_nothing(self):
         self.assertEqual(self.found["drawn"][0], 256)

@@ -56,7 +56,7 @@ def auto_tokenizer(folder):
 
 def prepared(folder, text, *options):
     """The ids that `longstride prepare` gives a text."""
-    (folder / "whole.txt").write_text(text, newline="")
+    (folder / "whole.txt").write_bytes(text.encode() if isinstance(text, str) else text)
     command("prepare", "tokens", "--input", "whole.txt", "--split", "1.0,0,0", "--output", "whole.h5", "--force", *options,
             folder=folder)
     with h5py.File(folder / "whole.h5") as file:
@@ -102,6 +102,9 @@ class Pieces(unittest.TestCase):
             self.assertEqual(self.tokenizer(text).input_ids, ids)
             self.assertEqual(self.tokenizer.decode(ids), text)
         self.assertEqual(self.tokenizer.decode(self.tokenizer("\ud800").input_ids), "\ufffd" * 3)
+        damaged = b"\xffThe \x80wind\xe2\x82 follows\xed\xa0\x80 \xc3"  # no UTF-8
+        self.assertEqual(self.tokenizer(damaged.decode("utf-8", "surrogateescape")).input_ids,
+                         prepared(self.folder, damaged, "--model", "run/tokenizer.model"))
 
     def test_ids_of_other_models_are_those_of_prepare_too(self):
         for name, options in MODELS.items():
@@ -115,6 +118,9 @@ class Pieces(unittest.TestCase):
                 ids = prepared(self.folder, text, "--model", path.name)
                 self.assertEqual(tokenizer(text).input_ids, ids, name)
             self.assertEqual(tokenizer.bos_token_id, tokenizer.vocab_size)
+            if name == "without_bytes":
+                with self.assertRaisesRegex(ValueError, "has what is no UTF-8"):
+                    tokenizer("a \udcff")
             if name == "llama":
                 self.assertEqual(tokenizer.decode(tokenizer(ODD + PLAIN).input_ids), ODD + PLAIN)
 
@@ -146,6 +152,19 @@ class Pieces(unittest.TestCase):
                           "--device", "cpu", "--quiet", "--output", "drawn", folder=self.folder)
         self.assertEqual(sampled, b"")
         self.assertEqual((self.folder / "drawn/sample-000.txt").read_text(), found)
+
+    def test_the_start_stands_for_an_empty_prompt(self):
+        write = transformers.pipeline("text-generation", model=str(self.folder / "exported"), trust_remote_code=True,
+                                      device="cpu")
+        drawn = longstride.load(self.folder / "saved").generate([[]], length=6, temperature=0)[0]
+        asked = {"max_new_tokens": 6, "do_sample": False}
+        self.assertEqual(write("", **asked)[0]["generated_text"], self.tokenizer.decode(drawn))
+        empty = write.model.generate(**self.tokenizer("", return_tensors="pt"), **asked)
+        self.assertEqual(empty.tolist(), [[VOCABULARY, *drawn]])
+        both = self.tokenizer(["", "The wind"], return_tensors="pt", padding=True, padding_side="left")
+        alone = write.model.generate(**self.tokenizer("The wind", return_tensors="pt"), **asked)
+        found = write.model.generate(**both, **asked).tolist()
+        self.assertEqual([found[0][-6:], found[1]], [drawn, alone[0].tolist()])
 
     def test_the_harness_scores_as_the_model_does(self):
         texts = ["The wind follows river 7", "and 12 birds", "f\u00fcr"]
@@ -185,6 +204,20 @@ class Pieces(unittest.TestCase):
         with self.assertRaisesRegex(longstride.UserError, "is not the tokenizer that the run was trained with"):
             longstride.load(changed)
         self.assertIn("is not the tokenizer", command("export", "changed", "--hf", "no", folder=self.folder, fails=True))
+        for name in ("exported", "saved"):
+            folder = self.folder / f"{name}-changed"
+            subprocess.run(["cp", "-r", str(self.folder / name), str(folder)], check=True)
+            whole = (folder / "tokenizer.model").read_bytes()
+            for content in (whole + b"x", b"", whole[:len(whole) // 2]):
+                (folder / "tokenizer.model").write_bytes(content)
+                with self.assertRaisesRegex(longstride.UserError, "is not the tokenizer that the run was trained with"):
+                    longstride.load(folder)
+                if content != whole + b"x":
+                    with self.assertRaisesRegex(ValueError, "is no SentencePiece model, or is damaged"):
+                        auto_tokenizer(folder)
+            (folder / "tokenizer.model").unlink()
+            with self.assertRaisesRegex(ValueError, "tokenizer.model: is missing"):
+                auto_tokenizer(folder)
 
     def test_a_missing_package_is_named(self):
         absent = pathlib.Path(self.folder / "absent")

@@ -1,5 +1,6 @@
 """Writes a model in the layout of Hugging Face: config.json, model.safetensors, the code that reads them and, for text,
 a tokenizer. `longstride export --hf` (launch/hub) writes the same folder."""
+import hashlib
 import json
 import os
 import pathlib
@@ -33,6 +34,8 @@ def config_of(model):
     origin = dict(model.origin)
     if "run" in origin:
         origin["run"] = pathlib.Path(origin["run"]).name  # without the path, which is this machine's
+    if model.pieces is not None:
+        origin["tokenizer"] = hashlib.sha256(model.pieces).hexdigest()
     return {
         "architectures": [CLASS],
         "auto_map": {

@@ -122,13 +122,11 @@ def settings_of(recipe, step, where):
     return Settings(model, f"{where}: model"), kind, average
 
 
-def pieces_of_run(run, kept):
-    """The SentencePiece model of a run's tokens, of which its checkpoints keep the checksum; None: it has none."""
-    if kept is None:
-        return None
-    path = inside(run, hub.PIECES)
+def own_pieces(path, kept):
+    """The SentencePiece model of a run's tokens, of which its checkpoints, or its folder's config.json, keep the
+    checksum. Folders of earlier versions keep none."""
     pieces = read_file(path)
-    if hashlib.sha256(pieces).hexdigest() != kept:
+    if kept is not None and hashlib.sha256(pieces).hexdigest() != kept:
         raise UserError(f"{path}: is not the tokenizer that the run was trained with; put that back, from the data's "
                         "source")
     return pieces
@@ -143,7 +141,8 @@ def from_run(run, checkpoint, weights):
     origin = {"run": str(run), "step": state.step, "weights": "average" if averaged else "last", "data": kind}
     if keeps_average:
         origin["other_weights"] = "last" if averaged else "average"
-    pieces = pieces_of_run(run, state.data.get("tokenizer") if kind == "tokens" and isinstance(state.data, dict) else None)
+    kept = state.data.get("tokenizer") if kind == "tokens" and isinstance(state.data, dict) else None
+    pieces = own_pieces(inside(run, hub.PIECES), kept) if kept is not None else None
     return settings, origin, pieces, lambda shapes: checkpoints.read_weights(directory, state, averaged, shapes)
 
 
@@ -189,7 +188,7 @@ def from_pretrained(folder, checkpoint, weights):
     origin = config.get("origin")
     origin = origin if isinstance(origin, dict) else {}
     has_pieces = origin.get("data") == "tokens" and (folder / hub.PIECES).is_file()
-    pieces = read_file(folder / hub.PIECES) if has_pieces else None
+    pieces = own_pieces(folder / hub.PIECES, origin.get("tokenizer")) if has_pieces else None
     return Settings(config.get("settings"), f"{path}: settings"), origin, pieces, read
 
 

@@ -173,13 +173,17 @@ TEST_F(TokensRun, AreShownWithWhatIsAttendedTo) {
   expect_refused_with({"attention", "run", "--input", "3"}, "'test' has 3 whole sequences of 64 tokens");
 }
 
+std::string story(const std::string& thing) {
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += (i * i + i / 3) % 5 < 2 ? "the wind " : i % 4 == 0 ? "crosses\n" : thing + " ";
+  return text;
+}
+
 // A run has its tokenizer, whatever happens to the data.
 TEST(TokensOfTextRun, KeepsItsTokenizer) {
   if (!encodes_text()) GTEST_SKIP() << "this build lacks SentencePiece";
   const TemporaryDirectory dir;
-  std::string story;
-  for (int i = 0; i < 4000; ++i) story += (i * i + i / 3) % 5 < 2 ? "the wind " : i % 4 == 0 ? "crosses\n" : "a river ";
-  write_text(dir / "text.txt", story);
+  write_text(dir / "text.txt", story("a river"));
   write_text(dir / "r.yaml", with_data(text_recipe(1, few_steps), "kind: tokens, vocabulary: 300, path: t.h5"));
   const auto run = [&](const Arguments& arguments) { return run_command(arguments, dir.path()); };
   ASSERT_EQ(
@@ -193,7 +197,7 @@ TEST(TokensOfTextRun, KeepsItsTokenizer) {
               1e-9);
   ASSERT_EQ(run({"attention", "run", "--query", "5", "--output", "drawn"}).exit_code, 0);
   const json shown = json::parse(text_of(dir / "drawn/attention.json")).at("pictures").at(0);
-  EXPECT_NE(story.find(shown.at("piece").get<std::string>()), std::string::npos);
+  EXPECT_NE(story("a river").find(shown.at("piece").get<std::string>()), std::string::npos);
   EXPECT_FALSE(shown.at("strongest").empty());
   std::filesystem::remove(dir / "t.h5");
   write_text(dir / "short.txt", "the wind\n crosses");
@@ -213,6 +217,96 @@ TEST(TokensOfTextRun, KeepsItsTokenizer) {
   EXPECT_EQ(run({"sample", "hf", "--prompt-text", "the wind\n crosses", "--length", "30"}).out, drawn);
   write_text(dir / "run/tokenizer.model", text_of(dir / "run/tokenizer.model") + "x");
   EXPECT_NE(run({"sample", "run"}).err.find("is not the tokenizer that the run was trained with"), std::string::npos);
+}
+
+// A run of text, other text whose 300 ids are others, ids below 300 without a tokenizer, and the run's folder.
+class TwoTokenizers : public TextRun {
+ protected:
+  TwoTokenizers()
+      : TextRun(with_data(text_recipe(), "kind: tokens, vocabulary: 300, path: t.h5"),
+                !encodes_text() ? std::vector<Arguments>{}
+                                : std::vector<Arguments>{{"prepare", "tokens", "--input", "text.txt",
+                                                          "--train-vocabulary", "300", "--output", "t.h5"},
+                                                         {"prepare", "tokens", "--input", "other.txt",
+                                                          "--train-vocabulary", "300", "--output", "other.h5"},
+                                                         {"prepare", "tokens", "--input", "ids.bin", "--vocabulary",
+                                                          "300", "--output", "ids.h5"},
+                                                         {"train", "r.yaml", "--run", "run"},
+                                                         {"export", "run", "--hf", "hf"}},
+                {{"text.txt", story("a river")}, {"other.txt", story("umbra")}, {"ids.bin", ids_below(300, 4000)}}) {}
+  void SetUp() override {
+    if (!encodes_text()) GTEST_SKIP() << "this build lacks SentencePiece";
+  }
+};
+
+TEST_F(TwoTokenizers, ARunIsResumedWithItsOwn) {
+  const Arguments resume = {"train",    "r.yaml",           "--run", "run",
+                            "--resume", "--resume-changed", "--set", "train.steps=3"};
+  const auto with = [&](const char* data) {
+    Arguments all = resume;
+    all.insert(all.end(), {"--set", std::string("data.path=") + data});
+    return all;
+  };
+  expect_refused_with(with("other.h5"), "so the same ids may mean other text; resume the run in run with data of its");
+  expect_refused_with(with("ids.h5"), "ids.h5: its ids are without a tokenizer, but the model was trained on ids of");
+  const std::string own = text("hf/tokenizer.model");
+  EXPECT_EQ(text("run/tokenizer.model"), own);
+  std::filesystem::remove(dir / "run/tokenizer.model");
+  expect_refused_with({"sample", "run"}, "run/tokenizer.model: is missing, but the run was trained with a tokenizer");
+  run_well(resume);
+  EXPECT_EQ(text("run/tokenizer.model"), own);
+  write_text(dir / "run/tokenizer.model", own.substr(0, 1000));
+  run_well(resume);
+  EXPECT_EQ(text("run/tokenizer.model"), own);
+}
+
+TEST_F(TwoTokenizers, DataOfTheOtherIsNotScored) {
+  run_well({"train", "r.yaml", "--run", "bare", "--set", "data.path=ids.h5"});
+  run_well({"export", "bare", "--hf", "bare-hf"});
+  for (const char* name : {"run", "hf"}) {
+    expect_refused_with({"eval", name, "--data", "other.h5"}, "other.h5: its ids are of tokenizer ");
+    expect_refused_with({"eval", name, "--data", "ids.h5"}, "ids.h5: its ids are without a tokenizer, but the model");
+    run_well({"eval", name, "--data", "t.h5"});
+  }
+  for (const char* name : {"bare", "bare-hf"}) {
+    expect_refused_with({"eval", name, "--data", "t.h5"}, "but the model was trained on ids without a tokenizer");
+    run_well({"eval", name, "--data", "ids.h5"});
+  }
+}
+
+TEST_F(TwoTokenizers, AFolderKnowsItsOwn) {
+  const std::string own = text("hf/tokenizer.model");
+  run_well({"train", "r.yaml", "--run", "second", "--set", "data.path=other.h5"});
+  for (const std::string& other : {text("second/tokenizer.model"), own.substr(0, 1000), std::string()}) {
+    write_text(dir / "hf/tokenizer.model", other);
+    for (const char* command : {"sample", "report"})
+      expect_refused_with({command, "hf"}, "hf/tokenizer.model: is not the tokenizer that the run was trained with");
+    expect_refused_with({"eval", "hf", "--data", "t.h5"}, "is not the tokenizer that the run was trained with");
+  }
+  std::filesystem::remove(dir / "hf/tokenizer.model");
+  expect_refused_with({"sample", "hf"}, "hf/tokenizer.model: is missing");
+  expect_refused_with({"eval", "hf", "--data", "other.h5"}, "so the same ids may mean other text");
+  run_well({"eval", "hf", "--data", "t.h5"});  // its checksum says that it is the same
+  json config = json::parse(text("hf/config.json"));
+  config["origin"].erase("tokenizer");  // as written by earlier versions
+  write_text(dir / "hf/config.json", config.dump());
+  write_text(dir / "hf/tokenizer.model", own);
+  expect_refused_with({"eval", "hf", "--data", "other.h5"}, "so the same ids may mean other text");
+  write_text(dir / "hf/tokenizer.model", "");
+  expect_refused_with({"sample", "hf"}, "hf/tokenizer.model: is no SentencePiece model");
+}
+
+TEST_F(TwoTokenizers, ANewRunIsToldOfTheOther) {
+  for (const char* from : {"run", "hf"}) {
+    const auto warned = [&](const char* data) {
+      const CommandResult result = run_well({"train", "r.yaml", "--run", std::string(from) + data, "--from", from,
+                                             "--set", std::string("data.path=") + data});
+      return result.err.find("so the same ids may mean other text; begin what reads") != std::string::npos;
+    };
+    EXPECT_FALSE(warned("t.h5"));
+    EXPECT_TRUE(warned("other.h5"));
+    EXPECT_TRUE(warned("ids.h5"));
+  }
 }
 
 }  // namespace

@@ -42,9 +42,20 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
     def get_output_embeddings(self):
         return self.model.output
 
+    def generate(self, inputs=None, *arguments, **kwargs):
+        """As transformers has it; the start stands for an empty prompt."""
+        given = kwargs.get("input_ids", inputs)
+        if torch.is_tensor(given) and given.dim() == 2 and given.shape[1] == 0:
+            inputs = torch.full((len(given), 1), self.model.start, device=given.device)
+            kwargs = {name: value for name, value in kwargs.items() if name not in ("input_ids", "attention_mask")}
+        return super().generate(inputs, *arguments, **kwargs)
+
     def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **kwargs):
         """All of them, as nothing is kept between steps. Past the context, the second half of a full window begins the
         next, as in `longstride sample`, whose last window ends with the sample."""
+        if attention_mask is not None:  # a row of padding alone shows its last, the start
+            empty = ~attention_mask.bool().any(1, keepdim=True)
+            attention_mask = torch.cat([attention_mask[:, :-1], attention_mask[:, -1:].masked_fill(empty, 1)], 1)
         context, begin = self.config.settings["context"], int(input_ids[0, 0] == self.model.start)
         count = input_ids.shape[1] - begin  # of bytes
         if count >= context and self.model.settings.memory is None:

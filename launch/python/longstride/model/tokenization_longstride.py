@@ -1,4 +1,5 @@
-"""Text to the tokens of a run's SentencePiece model, the same that `longstride` makes of it, and back.
+"""Text to the tokens of a run's SentencePiece model, the same that `longstride` makes of it, and back. Versions of
+SentencePiece may break ties between the pieces of a unigram model differently.
 
 Words are encoded one by one, or lines if pieces cross words, as in datasets/tokens/text_ids.h. Where the model has bytes,
 these stand for what it cannot take, and the space that some models put before a text is left out.
@@ -13,7 +14,26 @@ from transformers import PreTrainedTokenizer
 SPACE = "\u2581"  # in pieces
 WORD, LINE = re.compile("\n| *[^ \n]+| +"), re.compile("\n|[^\n]+")
 PLAIN = re.compile(f"([^{SPACE}\0\ud800-\udfff]+)|[{SPACE}\0\ud800-\udfff]+")
+SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_KNOWN = 1 << 16  # words
+
+
+def opened(path):
+    if path is None or not os.path.isfile(path):
+        raise ValueError(f"{path or 'tokenizer.model'}: is missing; put the tokenizer of the run back")
+    pieces = sentencepiece.SentencePieceProcessor()
+    try:
+        whole = os.path.getsize(path) > 0 and pieces.Load(path)
+    except (OSError, RuntimeError):
+        whole = False
+    if not whole:
+        raise ValueError(f"{path}: is no SentencePiece model, or is damaged or cut short; put the tokenizer of the run back")
+    return pieces
+
+
+def bytes_of(letter):
+    """One that stands for a byte that is no UTF-8, as surrogateescape has it, is that byte."""
+    return letter.encode("utf-8", "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass")
 
 
 class LongstrideTokenizer(PreTrainedTokenizer):
@@ -22,7 +42,7 @@ class LongstrideTokenizer(PreTrainedTokenizer):
 
     def __init__(self, vocab_file, **kwargs):
         self.vocab_file = vocab_file
-        self.pieces = sentencepiece.SentencePieceProcessor(model_file=vocab_file)
+        self.pieces = opened(vocab_file)
         self.names = [self.pieces.id_to_piece(i) for i in range(len(self.pieces))]
         self.numbers = {name: i for i, name in enumerate(self.names)}
         self.texts = [self.text_of(i) for i in range(len(self.pieces))]
@@ -69,13 +89,15 @@ class LongstrideTokenizer(PreTrainedTokenizer):
     def encoded(self, word):
         """The ids of a word or line."""
         if not self.of_byte:
+            if SURROGATE.search(word):
+                raise ValueError("the text has what is no UTF-8, for which this tokenizer has no pieces; replace it first")
             return self.pieces.encode(word)
         ids = []
         for part in PLAIN.finditer(word):
             if part[1] and part[1] != "\n":
                 ids += self.encoded_plain(part[1])
             else:
-                ids += [self.of_byte[bytes([byte])] for byte in part[0].encode("utf-8", "surrogatepass")]
+                ids += [self.of_byte[bytes([byte])] for letter in part[0] for byte in bytes_of(letter)]
         return ids
 
     def encoded_plain(self, part):
