@@ -64,7 +64,7 @@ list(APPEND recipes framework/train/stages.cpp tests/launch/recipe/recipe_errors
 longstride_room_sources(sources kernels/attention/pattern kernels/attention/cpu kernels/attention/decode)
 file(GLOB tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests/kernels/attention_*_test.cpp)
 longstride_page_test(adding_a_pattern LINK longstride_models yaml-cpp
-  SOURCES ${sources} ${recipes} ${tests} tests/kernels/attention_test.cpp tests/docs/previous_block_test.cpp)
+  SOURCES ${sources} kernels/attention/choice.cpp ${recipes} ${tests} tests/kernels/attention_test.cpp tests/docs/previous_block_test.cpp)
 
 set(folder framework/mixers/average)
 longstride_page_test(adding_a_mixer LINK longstride_models yaml-cpp
