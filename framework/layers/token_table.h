@@ -13,7 +13,7 @@ namespace longstride {
 // Adaptive input and softmax.
 struct Bands {
   std::vector<std::int64_t> cutoffs;  // the first ids of the bands after the first, which rise; empty: one band
-  std::int64_t divide = 1;            // a band's vectors are so many times narrower than those of the band before
+  std::int64_t divide = 1;            // how many times narrower a band's vectors are than those of the band before
 
   bool given() const { return !cutoffs.empty(); }
   bool projects() const { return given() && divide > 1; }

@@ -136,6 +136,21 @@ struct Places {
   }
 };
 
+// A block's run of chunks, whose steps take turns at two places. Room: offsets of memory.
+template <class Room>
+struct BlockRun {
+  const ScanCall& call;
+  const Maps& maps;
+  char* const shared = aligned_memory();
+  Places places{shared + Room::full};
+  const int unit = static_cast<int>(blockIdx.y), run = static_cast<int>(blockIdx.x), first = run * call.run_chunks,
+            count = min(call.run_chunks, (call.n + chunk - 1) / chunk - first);
+
+  __device__ Products& products(int step) const {
+    return reinterpret_cast<Products*>(shared + Room::products)[step % 2];
+  }
+};
+
 // Sixteen columns of a warp's strip of a tile: what a Strip has of a block, packed.
 __device__ __forceinline__ void put_words(Tile tile, int row, int column, const std::uint32_t (&words)[4]) {
   const int lane = lane_now();

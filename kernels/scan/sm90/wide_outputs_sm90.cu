@@ -19,14 +19,9 @@ struct Room {
   static_assert(bytes + tile_alignment <= 227 * 1024);
 };
 
-struct Outputs {
+struct Outputs : BlockRun<Room> {
   using Memory = Room;
-  const ScanCall& call;
-  const Maps& maps;
-  char* const shared = aligned_memory();
-  Places places{shared + Room::full};
-  const int unit = static_cast<int>(blockIdx.y), run = static_cast<int>(blockIdx.x), first = run * call.run_chunks,
-            count = min(call.run_chunks, (call.n + chunk - 1) / chunk - first), own = warpgroup();
+  const int own = warpgroup();
   const Tile moved = tile_at(shared + Memory::moved), scores = tile_at(shared + Memory::scores);
   const Column z{shared + Memory::z}, column{shared + Memory::column};
   Near& near = *reinterpret_cast<Near*>(shared + Memory::near);
@@ -37,9 +32,6 @@ struct Outputs {
   __device__ char* q(int step) const { return stage(step) + Memory::q; }
   __device__ char* k(int step) const { return stage(step) + Memory::k; }
   __device__ Tile v(int step) const { return tile_at(stage(step) + Memory::v); }
-  __device__ Products& products(int step) const {
-    return reinterpret_cast<Products*>(shared + Memory::products)[step % 2];
-  }
   __device__ void start(int step) const {
     if (thread_now() != 0) return;
     const Place at = place(step);
@@ -209,7 +201,7 @@ struct Outputs {
 
 __global__ __launch_bounds__(block_threads, 1) void outputs_kernel(const __grid_constant__ ScanCall call,
                                                                    const __grid_constant__ Maps maps) {
-  Outputs{call, maps}.walk();
+  Outputs{{call, maps}}.walk();
 }
 
 }  // namespace

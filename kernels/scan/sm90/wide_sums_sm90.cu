@@ -14,23 +14,14 @@ struct Room {
 };
 
 template <bool Backwards>
-struct Sums {
+struct Sums : BlockRun<Room> {
   using Memory = Room;
-  const ScanCall& call;
-  const Maps& maps;
-  char* const shared = aligned_memory();
-  Places places{shared + Room::full};
-  const int unit = static_cast<int>(blockIdx.y), run = static_cast<int>(blockIdx.x), first = run * call.run_chunks,
-            count = min(call.run_chunks, (call.n + chunk - 1) / chunk - first);
   const Tile moved = tile_at(shared + Memory::moved);
   const Column column{shared + Memory::column};
 
   __device__ Place place(int step) const { return {call, unit, Backwards ? first + count - 1 - step : first + step}; }
   __device__ char* left(int step) const { return shared + Memory::left + step % 2 * Memory::next; }
   __device__ Tile right(int step) const { return tile_at(shared + Memory::right + step % 2 * Memory::next); }
-  __device__ Products& products(int step) const {
-    return reinterpret_cast<Products*>(shared + Memory::products)[step % 2];
-  }
   __device__ RowNumbers& numbers(int step) const {
     return reinterpret_cast<RowNumbers*>(shared + Memory::numbers)[step % 2];
   }
@@ -98,7 +89,7 @@ struct Sums {
 template <bool Backwards>
 __global__ __launch_bounds__(block_threads, 1) void sums_kernel(const __grid_constant__ ScanCall call,
                                                                 const __grid_constant__ Maps maps) {
-  Sums<Backwards>{call, maps}.walk();
+  Sums<Backwards>{{call, maps}}.walk();
 }
 
 }  // namespace
