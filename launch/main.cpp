@@ -26,6 +26,7 @@
 #include "framework/core/text/printable.h"
 #include "framework/train/metrics/progress.h"
 #include "framework/train/trainer.h"
+#include "kernels/gemm/blas.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/processor.h"
@@ -89,16 +90,19 @@ const char* first_given(std::initializer_list<const char*> variables) {
 // Between two parallel loops OpenMP's threads spin for milliseconds. With another program on the same cores (a second
 // rank, a compiler) this slows a run down up to twentyfold (docs/notes/2026-11/performance.md), so they spin for a few
 // microseconds and then sleep. OpenBLAS multiplies on the caller's thread (kernels/gemm/blas.h), but starts one per
-// core, each of which spins as well, without end if the limit on address space has no room for its buffer. Both
-// libraries read their settings before main, so the process restarts itself: by the name of its file, which names the
-// process, and with the words that started it, which begin with a loader's if one was called to run the program.
-void wait_politely() {
+// core, each of which spins as well, without end if the limit on address space has no room for its buffer, and may not
+// know this processor. Both libraries read their settings before main, so the process restarts itself: by the name of
+// its file, which names the process, and with the words that started it, which begin with a loader's if one was called
+// to run the program.
+void set_up_libraries() {
   const bool waits = first_given({"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) != nullptr;
   const char* threads = first_given({"OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"});
   const bool alone = threads != nullptr && std::string(threads) == "1";
-  if (waits && alone) return;
+  const char* const core = kernels::cpu::better_blas_core();
+  if (waits && alone && core == nullptr) return;
   if (!waits) setenv("GOMP_SPINCOUNT", "1000", 1);
   if (!alone) setenv("OPENBLAS_NUM_THREADS", "1", 1);
+  if (core != nullptr) setenv("OPENBLAS_CORETYPE", core, 1);
   std::error_code error;
   const std::filesystem::path self = "/proc/self/exe", program = std::filesystem::read_symlink(self, error);
   std::ifstream in("/proc/self/cmdline", std::ios::binary);
@@ -204,7 +208,7 @@ __attribute__((section(".preinit_array"), used)) void (*const before_everything)
 int main(int argc, char** argv) {
   using namespace longstride;
   open_closed_streams();
-  wait_politely();
+  set_up_libraries();
   prctl(PR_SET_NAME, "longstride");  // as a loader or a link may have another name
   std::signal(SIGXFSZ, SIG_IGN);     // exceeding a limit on file size is a failed write, with a message
   log_to_standard_error();

@@ -3,6 +3,9 @@
 #include <cblas.h>
 #include <sys/mman.h>
 
+#include <cstdlib>
+#include <string_view>
+
 namespace longstride::kernels::cpu {
 namespace {
 
@@ -46,6 +49,16 @@ bool room_for_products(int threads) {
   return true;
 }
 
-const char* blas_core() { return openblas_get_corename(); }
+const char* better_blas_core() {
+#ifdef __x86_64__
+  if (std::getenv("OPENBLAS_CORETYPE") != nullptr || std::string_view(openblas_get_corename()) != "Prescott")
+    return nullptr;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    return "SkylakeX";
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "Haswell";
+#endif
+  return nullptr;
+}
 
 }  // namespace longstride::kernels::cpu

@@ -25,8 +25,9 @@ void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const
 bool room_for_products(int threads);
 std::size_t product_buffers(int threads);  // bytes of these buffers
 
-// The set of OpenBLAS kernels in use, such as "Haswell" or "SkylakeX": its own choice for this processor, or the value
-// of the environment variable OPENBLAS_CORETYPE.
-const char* blas_core();
+// OpenBLAS chooses a set of kernels while it is loaded, and takes a processor that is newer than itself for one of
+// 2004, whose kernels are a third as fast. Then this is the value of OPENBLAS_CORETYPE for a better set, otherwise
+// null.
+const char* better_blas_core();
 
 }  // namespace longstride::kernels::cpu

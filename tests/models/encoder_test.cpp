@@ -147,7 +147,7 @@ TEST(Encoder, OtherDocumentsOfARowChangeNoBit) {
 }
 
 // Added rows see the row's own positions alone.
-TEST(Encoder, PaddingAndTheOrderOfRowsChangeNoBit) {
+TEST(Encoder, PaddingChangesNoBitAndTheOrderOfRowsNothing) {
   for (const auto& [name, toy_of] : encoder_toys()) {
     EncoderConfig config = toy_of;
     if (config.objective->kind() != std::string("masked") || config.global.added == 0) continue;
@@ -169,7 +169,11 @@ TEST(Encoder, PaddingAndTheOrderOfRowsChangeNoBit) {
     toy.context().first_row = 1;  // the second row's masks
     const std::vector<double> second = toy.losses({both.begin() + config.context, both.end()}, 1);
     toy.context().first_row = 0;
-    EXPECT_EQ(second, std::vector<double>(losses.begin() + config.context, losses.end())) << name;
+    // OpenBLAS may round a row of a product by its place among the others, as its kernels for Haswell do.
+    ASSERT_EQ(std::ssize(losses), 2 * config.context);
+    for (std::int64_t i = 0; i < config.context; ++i)
+      EXPECT_NEAR(second[static_cast<std::size_t>(i)], losses[static_cast<std::size_t>(config.context + i)], 1e-12)
+          << name;
   }
 }
 
