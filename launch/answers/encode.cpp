@@ -37,8 +37,8 @@ void run_encode(const EncodeOptions& o, Session& session) {
     of.wide = each > 1;
     of.offset = window.first, of.groups = {groups, window.first};
     reader.write(of, window.count, {0, window.number});
-    const std::span<const float> hidden = reader.hidden();
-    rows.append(hidden.last(static_cast<std::size_t>(window.count * width)));
+    const auto hidden = reader.hidden().last(static_cast<std::size_t>(window.count * width));
+    return [&rows, hidden] { rows.append(hidden); };
   });
   rows.commit();
   if (o.json)

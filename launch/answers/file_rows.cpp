@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 
 #include "datasets/dataset.h"
 #include "datasets/group_finder.h"
@@ -43,8 +44,7 @@ std::vector<std::int64_t> groups_of_input(const LoadedRun& run, const GroupsOpti
   return groups_of(bytes, option.which == "paragraphs" ? GroupsAre::paragraphs : GroupsAre::sentences);
 }
 
-void read_windows(const LoadedRun& run, std::int64_t bytes, bool asks, Device device,
-                  const std::function<void(RowReader&, const FileWindow&)>& read) {
+void read_windows(const LoadedRun& run, std::int64_t bytes, bool asks, Device device, const ReadWindow& read) {
   Model& model = *run.model;
   const Objective& objective = *run.recipe.objective;
   if (!model.states().empty())
@@ -61,10 +61,14 @@ void read_windows(const LoadedRun& run, std::int64_t bytes, bool asks, Device de
   run.describe(ctx);
   RowReader reader(model, objective, ctx, asks);
   FileWindow window;
+  std::future<void> before;  // uses the results of the window before
   for (; window.first < bytes; ++window.number, window.first += window.count) {
     window.count = std::min(reader.row_bytes(), bytes - window.first);
-    read(reader, window);
+    auto use = read(reader, window);
+    if (before.valid()) before.get();
+    before = std::async(std::launch::async, std::move(use));
   }
+  if (before.valid()) before.get();
 }
 
 }  // namespace longstride

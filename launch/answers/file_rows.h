@@ -28,9 +28,10 @@ std::vector<std::int64_t> groups_of_input(const LoadedRun& run, const GroupsOpti
 struct FileWindow {
   std::int64_t number = 0, first = 0, count = 0;
 };
-// Calls read(reader, window) for every window of `bytes` in order. On a GPU `run.model` is left bound to memory that
-// has been freed.
-void read_windows(const LoadedRun& run, std::int64_t bytes, bool asks, Device device,
-                  const std::function<void(RowReader& reader, const FileWindow& window)>& read);
+// Calls read(reader, window) for every window of `bytes` in order. What it returns uses the results; it is called in
+// order too, while the next window is read, by another thread. On a GPU `run.model` is left bound to memory that has
+// been freed.
+using ReadWindow = std::function<std::function<void()>(RowReader& reader, const FileWindow& window)>;
+void read_windows(const LoadedRun& run, std::int64_t bytes, bool asks, Device device, const ReadWindow& read);
 
 }  // namespace longstride

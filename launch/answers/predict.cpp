@@ -83,17 +83,10 @@ void run_predict(const PredictOptions& o, const CLI::App& command, Session& sess
   const RunTokens tokens = run.tokens();
   const std::int64_t each = tokens.token_bytes();
   nlohmann::ordered_json all = {{"run", o.run}, {"answers", nlohmann::ordered_json::array()}};
-  read_windows(run, std::ssize(bytes) / each, true, device, [&](RowReader& reader, const FileWindow& window) {
-    RowBytes of{.bytes = bytes.data() + window.first * each};
-    of.wide = each > 1;
-    of.offset = window.first, of.groups = {groups, window.first};
-    const std::vector<std::int64_t> hidden = within(places, window);
-    if (masks) of.hidden = hidden;
-    const Batch& row = reader.write(of, window.count, {0, window.number});
-    const std::span<const float> scores = reader.scores();
+  const auto print_answers = [&](const Batch& row, std::span<const float> scores, std::int64_t first) {
     const std::int64_t asked = row.predicted().size(1);
     for (nlohmann::ordered_json& answer :
-         objective.answers_of({row, scores.data(), std::ssize(scores) / asked, window.first})) {
+         objective.answers_of({row, scores.data(), std::ssize(scores) / asked, first})) {
       if (masks) forget_hidden(answer);
       name_pieces(answer, tokens);
       if (o.json)
@@ -101,7 +94,18 @@ void run_predict(const PredictOptions& o, const CLI::App& command, Session& sess
       else
         fmt::print("{}\n", answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     }
-  });
+  };
+  const ReadWindow read = [&](RowReader& reader, const FileWindow& window) {
+    RowBytes of{.bytes = bytes.data() + window.first * each};
+    of.wide = each > 1;
+    of.offset = window.first, of.groups = {groups, window.first};
+    const std::vector<std::int64_t> hidden = within(places, window);
+    if (masks) of.hidden = hidden;
+    const Batch& row = reader.write(of, window.count, {0, window.number});
+    return
+        [&print_answers, &row, scores = reader.scores(), first = window.first] { print_answers(row, scores, first); };
+  };
+  read_windows(run, std::ssize(bytes) / each, true, device, read);
   if (o.json) print_json(all);
 }
 

@@ -44,15 +44,22 @@ const Batch& RowReader::write(const RowBytes& of, std::int64_t count, const RowK
   LONGSTRIDE_CHECK(count > 0 && count <= row_bytes(), "a row of {} bytes", count);
   positions_ = count + objective_.leading();
   const BatchLayout layout(fields_, 1, positions_);
-  block_.resize(layout.bytes());
-  host_ = layout.at(block_.data());
+  current_ = 1 - current_;
+  Slot& own_slot = slots_[current_];
+  own_slot.block.resize(layout.bytes());
+  own_slot.host = layout.at(own_slot.block.data());
   const std::int64_t each = of.wide ? 2 : 1;
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(positions_ * each), 0);  // as many as there are positions
   std::copy_n(of.bytes, count * each, bytes.data());
   RowBytes own = of;
   own.bytes = bytes.data(), own.length = count;
-  objective_.write_row_of(host_, 0, own, key);
-  return host_;
+  objective_.write_row_of(own_slot.host, 0, own, key);
+  return own_slot.host;
+}
+
+const HostSide& RowReader::Kept::of(Device device, std::size_t bytes) {
+  if (!side_ || bytes > bytes_) side_.emplace(device, bytes_ = bytes);
+  return *side_;
 }
 
 std::span<const float> RowReader::read(const Shape& shape, const Run& run) {
@@ -63,23 +70,24 @@ std::span<const float> RowReader::read(const Shape& shape, const Run& run) {
     run(ctx_, layout.at(nullptr), out);
     return {};
   }
-  // Pinning memory takes longer than a row does.
-  if (const std::size_t needed = std::max(layout.bytes(), out.bytes()); needed > side_bytes_) {
-    rows_.emplace(ctx_.device, needed), results_.emplace(ctx_.device, needed);
-    side_bytes_ = needed;
-  }
+  Slot& own = slots_[current_];
+  const HostSide& sent = sent_.of(ctx_.device, layout.bytes());
+  const HostSide& results = own.results.of(ctx_.device, out.bytes());
   const Queue queue = ctx_.queue();
-  std::copy_n(block_.data(), layout.bytes(), rows_->of(block));
-  rows_->send(queue, block);
+  std::copy_n(own.block.data(), layout.bytes(), sent.of(block));
+  sent.send(queue, block);
   run(ctx_, layout.at(block.data()), out);
-  const std::byte* const found = results_->fetch(queue, out);
+  const std::byte* const found = results.fetch(queue, out);
   queue.synchronize();
-  out_.resize(static_cast<std::size_t>(out.count()));
+  const auto count = static_cast<std::size_t>(out.count());
+  if (ctx_.exact == Dtype::f32 && !shares_host_memory(ctx_.device))
+    return {reinterpret_cast<const float*>(found), count};
+  own.converted.resize(count);
   kernels::with_float_type(ctx_.exact, [&](auto zero) {
     const auto* values = reinterpret_cast<const decltype(zero)*>(found);
-    std::transform(values, values + out.count(), out_.begin(), [](auto x) { return static_cast<float>(x); });
+    std::transform(values, values + out.count(), own.converted.begin(), [](auto x) { return static_cast<float>(x); });
   });
-  return out_;
+  return own.converted;
 }
 
 std::span<const float> RowReader::hidden() {

@@ -1,5 +1,6 @@
 // Rows, one at a time, through a model that is not trained: hidden rows, or scores of answers.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -24,26 +25,41 @@ class RowReader {
   std::int64_t row_bytes() const { return model_.context() - objective_.leading(); }
   // Writes the row in host memory; `of` has at most row_bytes() bytes.
   const Batch& write(const RowBytes& of, std::int64_t count, const RowKey& key);
-  const Batch& row() const { return host_; }  // as written; may be changed before it is read
+  const Batch& row() const { return slot().host; }  // as written; may be changed before it is read
   // The results of the row: hidden rows (positions, width), if it Encodes, and scores (asked, answers), if it
-  // Predicts. Valid until the next call.
+  // Predicts. They and the row are valid until the call of write() after the next, so that another thread may use them
+  // while the next row is read.
   std::span<const float> hidden();
   std::span<const float> scores();
 
  private:
   using Run = std::function<void(Context& ctx, const Batch& batch, const Tensor& out)>;
+  // Host memory that is kept from row to row: pinning it takes longer than a row does.
+  class Kept {
+   public:
+    const HostSide& of(Device device, std::size_t bytes);
+
+   private:
+    std::optional<HostSide> side_;
+    std::size_t bytes_ = 0;
+  };
+  struct Slot {
+    std::vector<std::byte> block;  // the row
+    Batch host;
+    Kept results;
+    std::vector<float> converted;
+  };
+  const Slot& slot() const { return slots_[current_]; }
   std::span<const float> read(const Shape& shape, const Run& run);
 
   const Model& model_;
   const Objective& objective_;
   Context& ctx_;
   BatchFields fields_;
-  std::vector<std::byte> block_;  // the row
   std::int64_t positions_ = 0;
-  Batch host_;
-  std::optional<HostSide> rows_, results_;  // kept from row to row
-  std::size_t side_bytes_ = 0;              // in each
-  std::vector<float> out_;
+  std::array<Slot, 2> slots_;
+  std::size_t current_ = 0;
+  Kept sent_;
 };
 
 }  // namespace longstride
