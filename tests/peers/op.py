@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 import longstride
-from attention import etc, linear
+from attention import etc, global_rows, linear
 from frame.timing import in_turn, wall
 from longstride import attention_run, library
 from systems.sparse import fixed_mask, window_mask, with_summaries
@@ -221,7 +221,7 @@ def cases(only):
         if name.startswith(only):
             made = {key: arguments.pop(key) for key in ("queries", "key_heads") if key in arguments}
             yield f"{name} {shape}", tensors_of(shape, **made), ours(**arguments), peers
-    for name, tensors, run, peers in itertools.chain(etc.cases(), linear.cases()):
+    for name, tensors, run, peers in itertools.chain(etc.cases(), global_rows.cases(), linear.cases()):
         names.append(name)
         if name.startswith(only):
             yield name, tensors, run, peers

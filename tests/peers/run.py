@@ -11,8 +11,8 @@
     run.py evaluate RUN [options]     what `longstride eval RUN` prints, from the files alone
 
 PEER: sparse, transformer_xl, compressive, adaptive_span, longformer, scan; to time, also encoder (Longformer and BigBird of
-Hugging Face); to check, also transfo_xl (Hugging Face's), relative
-(the kernels in Triton; without a GPU with TRITON_INTERPRET=1) and etc (op's etc-labels in small, on a CPU).
+Hugging Face); to check, also transfo_xl (Hugging Face's), relative (the kernels in Triton; without a GPU with
+TRITON_INTERPRET=1), etc and global_rows (cases of op in small, on a CPU).
 """
 import importlib
 import pathlib
@@ -30,7 +30,7 @@ def main(verb="", *arguments):
         return 0 if verb else 2
     if verb not in ("time", "train", "check"):
         sys.exit(f"run.py: there is no command '{verb}'; see run.py --help")
-    if verb == "check" and arguments in (("relative",), ("etc",)):
+    if verb == "check" and arguments in (("relative",), ("etc",), ("global_rows",)):
         return importlib.import_module(f"attention.{arguments[0]}").check()
     if not arguments or arguments[0] not in PEERS:
         sys.exit(f"run.py {verb}: needs a peer, one of {', '.join(PEERS)}")

@@ -1,4 +1,5 @@
-"""The sparse peer with --attention longstride is the peer itself, with longstride.attention for its attention."""
+"""The sparse peer with --attention longstride is the peer itself, with longstride.attention for its attention, and cases of
+`run.py op` ask both sides for the same."""
 import pathlib
 import sys
 import unittest
@@ -9,6 +10,7 @@ import torch
 if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
     support.skip(f"PyTorch {torch.__version__} has no FlexAttention with block lists; needs 2.6")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/peers"))
+from attention import etc, global_rows  # noqa: E402
 from frame import command  # noqa: E402
 from systems.sparse import SYSTEM, SparseAttention  # noqa: E402
 
@@ -34,6 +36,11 @@ class Peer(unittest.TestCase):
                     for key in found.state_dict()})
                 with self.subTest(f"{name}, layer {layer}"):
                     torch.testing.assert_close(found(x, [], (), None)[0], peer(x, [], (), peer.mask(768))[0], rtol=1e-4, atol=1e-4)
+
+    def test_cases_of_op_are_the_same_attention(self):
+        for case in (etc, global_rows):
+            with self.subTest(case.__name__):
+                self.assertEqual(case.check(), 0)
 
 
 if __name__ == "__main__":

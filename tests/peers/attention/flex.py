@@ -4,6 +4,7 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention  # noqa: F401
 
 BLOCK = 128  # of masks
+BACKENDS = {"Flex": "TRITON", "Flex, FA4": "FLASH"}
 
 
 def dense(q, k, v, score_mod, block_mask, scale):
@@ -33,6 +34,28 @@ def attention(q, k, v, score_mod, block_mask, scale, backend=None):
         return dense(q, k, v, score_mod, block_mask, scale)
     options = {"BACKEND": backend} if backend else None
     return flex_attention(q, k, v, score_mod=score_mod, block_mask=block_mask, scale=scale, kernel_options=options)
+
+
+def compiled(backend):
+    """attention() as one kernel for one mask and score_mod, in either direction."""
+    run, options = torch.compile(flex_attention, dynamic=False), {"BACKEND": backend}
+
+    def attend(q, k, v, score_mod, block_mask, scale):
+        return run(q, k, v, score_mod=score_mod, block_mask=block_mask, scale=scale, kernel_options=options)
+
+    return attend
+
+
+def checked(name, runs, inputs):
+    """Says how far results and gradients of two functions differ on a CPU; 0 if that is little."""
+    found = []
+    for run in runs:
+        o = run(*inputs)
+        generator = torch.Generator().manual_seed(7)
+        found.append([o.detach(), *torch.autograd.grad(o, inputs, torch.randn(o.shape, generator=generator))])
+    worst = max(((a - b).norm() / a.norm()).item() for a, b in zip(*found))
+    print(f"{name}: {worst:.1e}")
+    return 0 if worst < 1e-4 else 1
 
 
 def listed(allowed):
