@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "framework/core/errors.h"
 #include "framework/mixers/attention/config.h"
@@ -116,7 +117,8 @@ std::vector<std::string> EncoderConfig::toy_overrides() const {
   auto [out, has_list] = toy_sizes();
   if (!has_list)
     for (std::string& changed : toy_pattern()) out.push_back(std::move(changed));
-  if (global.added > 0) out.push_back(model_override("global.added", std::min<std::int64_t>(global.added, 8)));
+  for (const auto& [key, rows] : {std::pair{"global.first", global.first}, std::pair{"global.added", global.added}})
+    if (rows > 0) out.push_back(model_override(key, std::min<std::int64_t>(rows, 8)));
   return out;
 }
 
