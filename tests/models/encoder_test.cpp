@@ -146,12 +146,14 @@ TEST(Encoder, OtherDocumentsOfARowChangeNoBit) {
   }
 }
 
-// Added rows see the row's own positions alone.
-TEST(Encoder, PaddingChangesNoBitAndTheOrderOfRowsNothing) {
+// Added rows see the row's own positions alone. OpenBLAS rounds a row of a product by its place in a tile, so sequences
+// and added rows are 48, which fill the tiles of all its kernels.
+TEST(Encoder, PaddingAndTheOrderOfRowsChangeNoBit) {
   for (const auto& [name, toy_of] : encoder_toys()) {
     EncoderConfig config = toy_of;
     if (config.objective->kind() != std::string("masked") || config.global.added == 0) continue;
     config.documents = {true, false, true};
+    config.context = config.global.added = 48;
     ToyModel<double> toy(config);
     toy.randomise();
     constexpr std::int64_t length = 13;
@@ -169,11 +171,7 @@ TEST(Encoder, PaddingChangesNoBitAndTheOrderOfRowsNothing) {
     toy.context().first_row = 1;  // the second row's masks
     const std::vector<double> second = toy.losses({both.begin() + config.context, both.end()}, 1);
     toy.context().first_row = 0;
-    // OpenBLAS may round a row of a product by its place among the others, as its kernels for Haswell do.
-    ASSERT_EQ(std::ssize(losses), 2 * config.context);
-    for (std::int64_t i = 0; i < config.context; ++i)
-      EXPECT_NEAR(second[static_cast<std::size_t>(i)], losses[static_cast<std::size_t>(config.context + i)], 1e-12)
-          << name;
+    EXPECT_EQ(second, std::vector<double>(losses.begin() + config.context, losses.end())) << name;
   }
 }
 

@@ -15,10 +15,11 @@ import sys
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask
 
 import longstride
 from attention import etc, global_rows, linear
+from attention.flex import compiled
 from frame.timing import in_turn, wall
 from longstride import attention_run, library
 from systems.sparse import fixed_mask, window_mask, with_summaries
@@ -156,8 +157,8 @@ def columns(run, stride):
 
 
 def flex(mask, backend, keys=lambda x: x, mode=None):
-    compiled, options = torch.compile(flex_attention, dynamic=False, mode=mode), {"BACKEND": backend}
-    return of_heads(lambda q, k, v: compiled(q, keys(k), keys(v), block_mask=mask, kernel_options=options))
+    attend = compiled(backend, mode)
+    return of_heads(lambda q, k, v: attend(q, keys(k), keys(v), None, mask, None))
 
 
 def seen_cases():

@@ -45,16 +45,16 @@ const Batch& RowReader::write(const RowBytes& of, std::int64_t count, const RowK
   positions_ = count + objective_.leading();
   const BatchLayout layout(fields_, 1, positions_);
   current_ = 1 - current_;
-  Slot& own_slot = slots_[current_];
-  own_slot.block.resize(layout.bytes());
-  own_slot.host = layout.at(own_slot.block.data());
+  Slot& slot = slots_[current_];
+  slot.block.resize(layout.bytes());
+  slot.host = layout.at(slot.block.data());
   const std::int64_t each = of.wide ? 2 : 1;
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(positions_ * each), 0);  // as many as there are positions
   std::copy_n(of.bytes, count * each, bytes.data());
   RowBytes own = of;
   own.bytes = bytes.data(), own.length = count;
-  objective_.write_row_of(own_slot.host, 0, own, key);
-  return own_slot.host;
+  objective_.write_row_of(slot.host, 0, own, key);
+  return slot.host;
 }
 
 const HostSide& RowReader::Kept::of(Device device, std::size_t bytes) {
@@ -70,11 +70,11 @@ std::span<const float> RowReader::read(const Shape& shape, const Run& run) {
     run(ctx_, layout.at(nullptr), out);
     return {};
   }
-  Slot& own = slots_[current_];
+  Slot& slot = slots_[current_];
   const HostSide& sent = sent_.of(ctx_.device, layout.bytes());
-  const HostSide& results = own.results.of(ctx_.device, out.bytes());
+  const HostSide& results = slot.results.of(ctx_.device, out.bytes());
   const Queue queue = ctx_.queue();
-  std::copy_n(own.block.data(), layout.bytes(), sent.of(block));
+  std::copy_n(slot.block.data(), layout.bytes(), sent.of(block));
   sent.send(queue, block);
   run(ctx_, layout.at(block.data()), out);
   const std::byte* const found = results.fetch(queue, out);
@@ -82,12 +82,12 @@ std::span<const float> RowReader::read(const Shape& shape, const Run& run) {
   const auto count = static_cast<std::size_t>(out.count());
   if (ctx_.exact == Dtype::f32 && !shares_host_memory(ctx_.device))
     return {reinterpret_cast<const float*>(found), count};
-  own.converted.resize(count);
+  slot.converted.resize(count);
   kernels::with_float_type(ctx_.exact, [&](auto zero) {
     const auto* values = reinterpret_cast<const decltype(zero)*>(found);
-    std::transform(values, values + out.count(), own.converted.begin(), [](auto x) { return static_cast<float>(x); });
+    std::transform(values, values + out.count(), slot.converted.begin(), [](auto x) { return static_cast<float>(x); });
   });
-  return own.converted;
+  return slot.converted;
 }
 
 std::span<const float> RowReader::hidden() {

@@ -25,7 +25,7 @@ class RowReader {
   std::int64_t row_bytes() const { return model_.context() - objective_.leading(); }
   // Writes the row in host memory; `of` has at most row_bytes() bytes.
   const Batch& write(const RowBytes& of, std::int64_t count, const RowKey& key);
-  const Batch& row() const { return slot().host; }  // as written; may be changed before it is read
+  const Batch& row() const { return slots_[current_].host; }  // as written; may be changed before it is read
   // The results of the row: hidden rows (positions, width), if it Encodes, and scores (asked, answers), if it
   // Predicts. They and the row are valid until the call of write() after the next, so that another thread may use them
   // while the next row is read.
@@ -49,7 +49,6 @@ class RowReader {
     Kept results;
     std::vector<float> converted;
   };
-  const Slot& slot() const { return slots_[current_]; }
   std::span<const float> read(const Shape& shape, const Run& run);
 
   const Model& model_;

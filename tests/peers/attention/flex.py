@@ -36,9 +36,9 @@ def attention(q, k, v, score_mod, block_mask, scale, backend=None):
     return flex_attention(q, k, v, score_mod=score_mod, block_mask=block_mask, scale=scale, kernel_options=options)
 
 
-def compiled(backend):
+def compiled(backend, mode=None):
     """attention() as one kernel for one mask and score_mod, in either direction."""
-    run, options = torch.compile(flex_attention, dynamic=False), {"BACKEND": backend}
+    run, options = torch.compile(flex_attention, dynamic=False, mode=mode), {"BACKEND": backend}
 
     def attend(q, k, v, score_mod, block_mask, scale):
         return run(q, k, v, score_mod=score_mod, block_mask=block_mask, scale=scale, kernel_options=options)
