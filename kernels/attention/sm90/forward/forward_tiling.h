@@ -28,10 +28,11 @@ enum class KeysPerQuery { few, many, thousands, listed };
 // other's beginning and end. With thousands of keys these are rare, and one block is faster: three warpgroups in turn,
 // that compute the scores of the next tile during the softmax of this one, and that copy nothing themselves. With
 // values of 128 the output takes 64 registers: the same with tiles of 64 keys, for any number of keys. A list is that
-// of 64 queries: a block of one warpgroup needs each of its tiles, and other blocks hide its beginning and end.
+// of 64 queries: a block of one warpgroup needs each of its tiles, and other blocks hide its beginning and end and, as
+// the second-level cache is what binds, its wait for keys.
 constexpr ForwardTiling forward_tiling(int value_size, KeysPerQuery count) {
   if (count == KeysPerQuery::listed) {
-    if (value_size <= 64) return {.warpgroups = 1, .keys = 64, .stages = 4, .blocks = 3, .overlaps = true};
+    if (value_size <= 64) return {.warpgroups = 1, .keys = 64, .stages = 2, .blocks = 5};
     return {.warpgroups = 1, .keys = 64, .stages = 2, .blocks = 2, .overlaps = true};
   }
   if (count == KeysPerQuery::few) {
