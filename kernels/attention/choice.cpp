@@ -162,18 +162,24 @@ std::size_t label_bytes(const AttentionSizes& sizes, bool backward, std::int32_t
 
 constexpr std::size_t in_lines(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// A plan of one part, in which few queries may see many keys or many queries few keys.
+// Few queries that see many keys, and few keys that many queries see.
 void share_tiles(const AttentionSizes& sizes, AttentionChoice& choice, bool backward) {
   const AttentionPlan& plan = *sizes.plan;
+  std::int32_t keys = 0;
+  for (const Part& part : plan.parts)
+    if (may_share_queries(plan, part)) keys = std::max(keys, part.keys.length);
+  // Only the kernels of labels share: heads of up to 64, rows in boxes.
+  const bool in_boxes =
+      std::all_of(plan.parts.begin(), plan.parts.end(), [&](const Part& part) { return has_boxes(part, plan.n); });
+  if (keys == 0 || !in_boxes || sizes.has_lists || std::max(sizes.key_size, sizes.value_size) > 64) return;
+  constexpr std::int32_t query_rows = 192, key_rows = 128, columns = 64;  // a block's, and a padded head's
   const std::int64_t heads = sizes.batch * std::ssize(plan.heads);
-  if (plan.queries == plan.n || plan.parts.size() != 1) return;
-  constexpr std::int64_t query_rows = 192, key_rows = 128, columns = 64;  // a block's, and a padded head's
-  choice.query_shares = shares_of(heads * ((plan.queries + query_rows - 1) / query_rows), plan.n);
+  if (plan.queries != plan.n) choice.query_shares = shares_of(heads * tiles_in(plan.queries, query_rows), plan.n);
   const std::int64_t of_queries = choice.query_shares * heads * plan.queries;
   std::int64_t bytes = choice.query_shares > 1 ? of_queries * (2 * sizes.value_size + 4) : 0;
   if (backward) {
-    choice.key_shares = shares_of(heads * ((plan.n + key_rows - 1) / key_rows), plan.queries);
-    const std::int64_t of_keys = choice.key_shares * heads * plan.n;
+    choice.key_shares = shares_of(heads * tiles_in(keys, key_rows), plan.queries);
+    const std::int64_t of_keys = choice.key_shares * heads * keys;
     bytes = std::max(choice.query_shares > 1 ? 4 * columns * of_queries : 0,
                      choice.key_shares > 1 ? 2 * 4 * columns * of_keys : 0);
   }
@@ -274,7 +280,7 @@ AttentionChoice choose_backward(const AttentionSizes& sizes) {
   if (!takes(sizes)) return choice;
   const auto be_general = [&] {
     choice.family = AttentionFamily::general;
-    if (!sizes.is_plain()) share_tiles(sizes, choice, true);
+    share_tiles(sizes, choice, true);
     choice.sums_bytes = choice.label_bytes = label_bytes(sizes, true, choice.query_shares);
     if (!sizes.by_documents) choice.sums_bytes += cuda::bounds_from_keys_bytes(sizes.bounds, sizes.plan->n);
     if (choice.share_bytes > 0) choice.sums_bytes = in_lines(choice.sums_bytes) + choice.share_bytes;

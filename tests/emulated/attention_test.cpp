@@ -69,6 +69,7 @@ constexpr const char* one_or_two_of_each_kernel[] = {
     "both, dense, intervals, queries 200, n 65, heads 40/64",
     "both, dense, 2 labels, queries 70, n 1600, heads 64/64",
     "both, dense, queries 16, n 1610, heads 64/64",
+    "both, window and first keys, n 1100, heads 64/64",
     "both, dense, intervals, 25 labels, queries 1600, n 70, heads 64/56",
     "local 65, 4 on 1, n 321, heads 24/32",
     "local 193, 4 on 2, n 333, heads 64/64",

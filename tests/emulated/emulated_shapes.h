@@ -239,6 +239,7 @@ inline std::vector<EmulatedShape> labelled_sm90_shapes() {
       of_queries(40, {"both, dense", both, 1100, 2, 40, 64, sm90, intervals, bf16, 0, {7, 2, 3}, 1, 1}),
       of_queries(1100, {"both, dense", both, 130, 1, 64, 64, sm90, {}, bf16, 0, {}, 2}),
       of_queries(16, {"both, dense", both, 1610, 2, 64, 64}),
+      of_queries(1200, {"both, dense", both, 70, 2, 64, 64, sm90, {}, bf16, 0, {}, 2, 1}),
   };
 }
 
@@ -275,6 +276,10 @@ inline std::vector<EmulatedShape> two_sided_shapes() {
       {"both, strided", beside_window(column, 16, 33), 300, 1, 64, 64},
       {"both, window and summaries", beside_window(fixed_summary, 64, 101), 333, 1, 64, 64, sm90, many},
       {"both, window and first keys", with_first(beside_window(first, 0, 31), 4), 200, 1, 32, 32},
+      // Blocks that share the first keys.
+      {"both, window and first keys", with_first(beside_window(first, 0, 31), 64), 1100, 1, 64, 64},
+      {"both, window and 8 first keys", with_first(beside_window(first, 0, 31), 8), 1600, 2, 32, 64, sm90, many},
+      {"window and first keys", with_first(pattern_of(merged, {local, first}, 0, {}, 31), 128), 1100, 1, 64, 40},
   };
 }
 

@@ -303,6 +303,24 @@ TEST(AttentionChoices, GiveBlocksThatShareATileTheirScratch) {
   EXPECT_EQ(forward.scratch_on(Device::cuda).bytes(), choice.sums_bytes);
 }
 
+TEST(AttentionChoices, ShareTheQueriesOfFewKeys) {
+  PatternConfig pattern = window_of_keys(513);
+  pattern.parts.push_back(PartKind::first);
+  pattern.integration = merged;
+  pattern.first = 64;
+  for (const Direction direction : {Direction::past, Direction::both}) {
+    pattern.direction = direction;
+    const auto plan = make_plan(pattern, 0, 8, 65536);
+    const AttentionChoice choice = choose_backward({plan.get(), 1, 64, 64});
+    EXPECT_EQ(choice.family, general);
+    EXPECT_EQ(choice.key_shares, 16);  // 4,096 queries each
+    EXPECT_EQ(choice.query_shares, 1);
+    EXPECT_EQ(choice.sums_bytes, static_cast<std::size_t>(2 * 4 * 16 * 8 * 64 * 64));
+    EXPECT_EQ(choose_backward({plan.get(), 24, 64, 64}).key_shares, 1);   // blocks enough
+    EXPECT_EQ(choose_backward({plan.get(), 1, 128, 128}).key_shares, 1);  // kernels of labels have no such heads
+  }
+}
+
 TEST(AttentionChoices, AreWhatAdviceSaysOfSixteenBits) {
   for (const ChoiceCase& c : choice_cases()) {
     const auto plan = make_plan(c.pattern, 0, c.heads, c.n);

@@ -67,6 +67,26 @@ TEST_P(AttentionCuda, BothDirectionsAndBoundsAreAsGoodAsNaiveInEveryType) {
     }
 }
 
+// Keys that all queries see: blocks share these.
+TEST_P(AttentionCuda, FewKeysOfManyQueriesAreAsGoodAsNaive) {
+  expect_hoppers_kernels();
+  constexpr std::int64_t n = 1100;
+  for (const Direction direction : {Direction::past, Direction::both})
+    for (const std::int32_t first : {8, 64, 100})
+      for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+        NamedPattern p{"a window and first keys", pattern_of(merged, {local, PartKind::first}, 64), 2};
+        p.pattern.direction = direction;
+        p.pattern.window = 65;
+        p.pattern.first = first;
+        auto masks = masks_of(p.pattern, p.heads, 0, n);
+        const auto plan = make_plan(p.pattern, 0, p.heads, n);
+        const AttentionShape shape{2, n, p.heads, dtype == Dtype::bf16 ? 64 : 32, 64};
+        expect_equals_reference(p, 0, shape, dtype, masks, *plan);
+        const HostBounds bounds = documents_of(masks, shape.batch);
+        expect_equals_reference(p, 0, shape, dtype, masks, *plan, true, bounds);
+      }
+}
+
 TEST_P(AttentionCuda, DocumentsAreAsGoodAsNaive) {
   expect_hoppers_kernels();
   std::vector<NamedPattern> patterns = models_patterns(48, 16);

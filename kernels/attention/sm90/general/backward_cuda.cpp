@@ -56,7 +56,6 @@ class Sides {
   Sides(const AttentionBackwardArgs& args, const AttentionChoice& choice, const LabelsView& labels, std::byte* scratch)
       : args_(args), choice_(choice), labels_{labels} {
     labels_.parts = reinterpret_cast<float*>(scratch + (choice.sums_bytes - choice.share_bytes));
-    labels_.key_sized_part = choice.key_shares * args.k.size(0) * args.k.size(1) * args.k.size(2) * 64;
     is_given_ = args.labels.given() || labels.queries != labels.keys;
   }
 
@@ -64,15 +63,21 @@ class Sides {
     problem.key_sized_gradient = gradient_of(args_.dq);
     share(problem, choice_.query_shares, args_.k.size(1));
     launch_backward_queries(args_, problem, is_given_ ? &labels_ : nullptr, launch);
-    if (choice_.query_shares > 1) sum_shares(labels_.parts, choice_.query_shares, args_.dq, launch);
+    if (choice_.query_shares > 1) sum_shares(labels_.parts, choice_.query_shares, args_.dq, false, launch);
   }
   // One part's.
   void keys(BackwardProblemInPieces& problem, const Launch& launch) {
-    share(problem, choice_.key_shares, args_.q.size(1));
-    launch_backward_keys(args_, problem, is_given_ ? &labels_ : nullptr, launch);
-    if (choice_.key_shares == 1) return;
-    sum_shares(labels_.parts, choice_.key_shares, args_.dk, launch);
-    sum_shares(labels_.parts + labels_.key_sized_part, choice_.key_shares, args_.dv, launch);
+    const Part& part = problem.geometry.pass[0].part[problem.part];
+    const std::int32_t shares = may_share_queries(*args_.plan, part) ? choice_.key_shares : 1;
+    labels_.key_sized_part = shares * args_.q.size(0) * args_.q.size(2) * part.keys.length * 64;
+    share(problem, shares, args_.q.size(1));
+    launch_backward_keys(args_, problem, is_given_ || shares > 1 ? &labels_ : nullptr, launch);
+    if (shares == 1) return;
+    const auto sum = [&](const float* parts, const Tensor& gradient) {
+      sum_shares(parts, shares, gradient.slice(1, 0, part.keys.length), problem.adds[0][problem.part], launch);
+    };
+    sum(labels_.parts, args_.dk);
+    sum(labels_.parts + labels_.key_sized_part, args_.dv);
   }
 
  private:

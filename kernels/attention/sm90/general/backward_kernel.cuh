@@ -344,7 +344,7 @@ struct Backward : BackwardLayout<KeySize, ValueSize, Of, Source, OfTerm> {
       if constexpr (Term::given) {
         if (problem_.labels.shares.count > 1) {
           const auto store_part = [&]<int Size>(float* parts, const float(&gradient)[Size], float factor) {
-            const std::int32_t rows = side == Side::queries ? problem_.labels.queries : problem_.labels.keys;
+            const std::int32_t rows = side == Side::queries ? problem_.labels.queries : task_.own.length;
             store_share<2 * Size>(parts, rows, problem_.geometry.heads, task_, gradient, factor);
           };
           store_part(problem_.key_sized_parts, key_gradient_, problem_.scale);

@@ -57,7 +57,7 @@ struct BackwardProblemOfLists : BackwardProblem {
   ListsView lists;  // those of the rows that a block owns
 };
 
-// With labels or other queries than keys.
+// With labels, other queries than keys, or shares.
 struct BackwardProblemOfLabels : BackwardProblem {
   LabelsView labels;
 
@@ -72,19 +72,20 @@ struct BackwardProblemOfLabels : BackwardProblem {
 #endif
 };
 
-// The labels of one side's launch. parts: gradients of shares, of which the key-sized ones come first.
+// The labels of one side's launch, or none of blocks that share tiles. parts: gradients of shares, of which the
+// key-sized ones come first.
 struct LabelsOfLaunch {
   LabelsView view;
   float* parts = nullptr;
   std::int64_t key_sized_part = 0;  // elements
 };
-// Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`. labels: given with labels or
-// other queries than keys.
+// Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`. labels: given with labels,
+// other queries than keys, or shares.
 void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
                              const LabelsOfLaunch* labels, const Launch& launch);
 void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
                           const LabelsOfLaunch* labels, const Launch& launch);
-// gradient = the sum of the shares' parts (shares, batch, rows, heads, 64), in order.
-void sum_shares(const float* parts, std::int32_t shares, const Tensor& gradient, const Launch& launch);
+// gradient = the sum of the shares' parts (shares, batch, rows, heads, 64), in order, or += when `adds`.
+void sum_shares(const float* parts, std::int32_t shares, const Tensor& gradient, bool adds, const Launch& launch);
 
 }  // namespace longstride::kernels::cuda::sm90

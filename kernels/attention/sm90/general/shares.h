@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/attention/pattern/plan.h"
 #include "kernels/attention/sm90/general/pass_shape.h"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -12,6 +13,14 @@ namespace longstride::kernels::cuda::sm90 {
 constexpr std::int32_t shares_of(std::int64_t tiles, std::int64_t others) {
   constexpr std::int64_t blocks = 132, least_rows = 512;
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(std::min(blocks / tiles, others / least_rows), 1, 64));
+}
+
+// True if blocks may share the queries of a part's keys: in a call with other queries than keys, or if these are the
+// few first ones of a pass that every head has.
+inline bool may_share_queries(const AttentionPlan& plan, const Part& part) {
+  if (plan.queries != plan.n) return plan.parts.size() == 1;
+  const RowSet& keys = part.keys;
+  return plan.passes.size() == 1 && keys.base == 0 && keys.length < plan.n && keys.length <= keys.run;
 }
 
 // A kernel's sequences are then `sequences` a share, share by share.
