@@ -15,9 +15,9 @@ P = longstride.Pattern
 def ours(q, k, v):
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     rows = P(parts=["local", "first"], integration="merged", window=2 * REACH + 1, first=GLOBAL, direction="both")
-    of_all = longstride.attention(q, k, v, rows)
-    of_global = longstride.attention(q[:, :, :GLOBAL], k, v, P(direction="both"))
-    return torch.cat([of_global, of_all[:, :, GLOBAL:]], 2).transpose(1, 2)
+    of_all = longstride.attention(q, k, v, rows).transpose(1, 2)
+    of_global = longstride.attention(q[:, :, :GLOBAL], k, v, P(direction="both")).transpose(1, 2)
+    return torch.cat([of_global, of_all[:, GLOBAL:]], 1)
 
 
 def block_mask(n, device):
