@@ -300,8 +300,7 @@ void check_answered(const SequenceSet& sequences, const Objective& objective, co
   if (sequences.sequences() == 0) return;
   if (objective.reads_groups() && sequences.documents(0).empty() && sequences.groups(0).boundaries.empty())
     throw user_error(
-        "{}: has not kept where groups end, of which objective.kind {} asks some as a whole; prepare it with --groups, "
-        "or set data.documents: separate",
+        "{}: has not kept where groups end, of which objective.kind {} asks some as a whole; prepare it with --groups",
         where, kind);
   if (objective.group_labels() > 0) {
     const std::span<const std::uint16_t> labels = sequences.group_labels();
@@ -325,12 +324,22 @@ void check_answered(const SequenceSet& sequences, const Objective& objective, co
   }
 }
 
+void check_labels_are_read(const DatasetInfo& info, const Objective& objective, const std::string& where) {
+  if (info.label_names.empty() || objective.labels() == 0 || objective.labels_may_have_names()) return;
+  throw user_error(
+      "{}: its labels have names, such as '{}', but those of objective.kind {} are where an answer begins and ends; "
+      "set "
+      "objective.kind: classes or labels, or prepare it with spans",
+      where, printable_beginning(info.label_names.front()), objective.kind());
+}
+
 std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const DataConfig& config, std::uint64_t seed,
                                                 std::int64_t rows, const std::vector<RowStage>& stages,
                                                 const Objective& objective) {
   check_fits(dataset, config);
   const std::shared_ptr<const SequenceSet> train = dataset.split("train", config);
   const std::string where = fmt::format("{}: 'train'", config.path);
+  check_labels_are_read(dataset.info(), objective, where);
   check_answered(*train, objective, where);
   if (config.order == DataOrder::streams) {
     LONGSTRIDE_CHECK(stages.empty(), "streams of {} stages", stages.size());

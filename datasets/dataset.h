@@ -176,6 +176,8 @@ std::unique_ptr<BatchSource> make_staged_source(const std::vector<RowStage>& sta
 
 // UserError, beginning with `where`, if sequences lack what the objective reads, or have labels that it cannot mean.
 void check_answered(const SequenceSet& sequences, const Objective& objective, const std::string& where);
+// UserError if its labels have names, but those of the objective are places.
+void check_labels_are_read(const DatasetInfo& info, const Objective& objective, const std::string& where);
 // The same if they lack the groups that the key `reader` of a recipe reads; empty: none does.
 void check_grouped(const SequenceSet& sequences, const std::string& reader, const std::string& where);
 

@@ -14,6 +14,7 @@ class Spans final : public Objective {
   Answers answers() const override { return {2}; }
   BatchFields fields() const override { return {.wide = true, .targets = true, .weights = true, .asked = 2}; }
   std::int64_t labels() const override { return 2; }
+  bool labels_may_have_names() const override { return false; }
   std::int64_t leading() const override { return 1; }
   std::int64_t most_context() const override { return 65536; }  // targets have 16 bits
   std::string problem_of_labels(std::span<const std::uint32_t> labels, std::int64_t bytes) const override;

@@ -11,7 +11,7 @@
 namespace longstride {
 
 void OfRows::visit(SettingsVisitor& v) {
-  v.field(counted(), count_, Need::required, class_counts);
+  v.field(counted(), count_, Need::required, counts());
   v.choice("read", read_, Need::optional, Choices<RowRead>{{"classify", RowRead::classify}, {"mean", RowRead::mean}});
 }
 

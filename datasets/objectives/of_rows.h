@@ -9,6 +9,7 @@
 namespace longstride {
 
 inline constexpr Range class_counts{2, 65536, false, false, "a whole number from 2 to 65,536"};
+inline constexpr Range label_counts{1, 65536, false, false, "a whole number from 1 to 65,536"};
 
 // The best of some classes at a place of the text, with the probabilities of all.
 nlohmann::ordered_json choice_of(std::int64_t position, const float* scores, std::int64_t classes);
@@ -35,6 +36,7 @@ class OfRows : public Objective {
   OfRows(std::int64_t count, RowRead read) : count_(count), read_(read) {}
   virtual std::int64_t asked() const = 0;   // targets of a row
   virtual const char* counted() const = 0;  // key of count_
+  virtual const Range& counts() const { return class_counts; }
   std::int64_t count() const { return count_; }
 
  private:
@@ -68,6 +70,7 @@ class IndependentLabels final : public OfRows {
  private:
   std::int64_t asked() const override { return count(); }
   const char* counted() const override { return "labels"; }
+  const Range& counts() const override { return label_counts; }
 };
 
 }  // namespace longstride

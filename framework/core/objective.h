@@ -58,7 +58,7 @@ struct Answers {
 // A loss, which has been multiplied by its weight.
 struct Answered {
   double loss = 0, weight = 1;
-  double right = 0;  // how right the answer is, from 0 to 1 (Judges::judge); only known to objectives that judge
+  double right = 0;         // how right the answer is, from 0 to 1 (Judges::judge); only known to objectives that judge
   std::int64_t number = 0;  // its number in what the row asks
 };
 
@@ -107,6 +107,8 @@ class Objective {
   virtual std::int64_t leading() const { return 0; }
   // Needs of the data: the labels of a sequence, 0 if it reads none, and groups or documents.
   virtual std::int64_t labels() const { return 0; }
+  // Labels are classes or what a sequence has, which may have names, and no places in it.
+  virtual bool labels_may_have_names() const { return true; }
   // The fault of the labels of a sequence of this length, such as "has class 7, but ..."; empty: none.
   virtual std::string problem_of_labels(std::span<const std::uint32_t> /*labels*/, std::int64_t /*bytes*/) const {
     return {};

@@ -328,6 +328,9 @@ bool Trainer::evaluate_now() {
   if (result.abandoned) return false;
   evaluated_ = step_.step();
   valid_ = result;
+  if (first_rank() && result.figures.empty())
+    spdlog::warn("step {}: valid has no score, as objective.kind {} finds nothing there to ask about", step_.step(),
+                 setup_.objective->kind());
   if (first_rank() && !result.figures.empty()) {
     const EvaluationMetrics metrics{step_.step(), "valid", by_key(result.figures), result.bytes, seconds_since(begin)};
     keep_metrics([&] { metrics_->write(metrics); });

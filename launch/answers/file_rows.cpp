@@ -21,7 +21,7 @@ std::vector<std::uint8_t> bytes_of_input(const LoadedRun& run, const std::string
                      name_of(run.recipe.data.kind));
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none))
-    throw user_error("--input {}: there is no such file; correct the path", printable(path));
+    throw user_error("--input {}: is no file; correct the path", printable(path));
   const std::string text = read_file(path);
   if (text.empty()) throw user_error("--input {}: is empty; choose another file", printable(path));
   return run.tokens().ids({text.begin(), text.end()});

@@ -68,7 +68,8 @@ std::string describe(const Dataset& dataset, std::size_t most_sources) {
                        sha.empty() ? "" : "sha256 " + printable(sha));
   }
   if (!info.label_names.empty())
-    out += fmt::format("  {:<8}{}\n", "labels", labels_line(info, labels_each(dataset) == 1));
+    out += fmt::format("  {:<8}{}\n", "labels",
+                       labels_line(info, labels_each(dataset) == 1 && info.label_names.size() > 1));
   if (!info.split.empty()) out += fmt::format("  {:<8}{}\n", "split", printable(info.split));
   const auto sources = dataset.sources();
   for (std::size_t i = 0; i < std::min(sources.size(), most_sources); ++i)

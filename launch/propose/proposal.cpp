@@ -83,6 +83,7 @@ class Proposer {
   void fit_data();
   void fit_pictures();
   void fit_sequences();
+  void set_context(std::int64_t context, const std::string& reason);
   void fit_memory();
   void scale_rate();
   void measure();
@@ -144,8 +145,7 @@ void Proposer::fit_data() {
 
 void Proposer::fit_pictures() {
   const DatasetInfo& info = dataset_->info();
-  set("data.context", info.image_bytes(),
-      fmt::format("a whole picture: {} x {} x {}", info.rows, info.columns, info.channels));
+  set_context(info.image_bytes(), fmt::format("a whole picture: {} x {} x {}", info.rows, info.columns, info.channels));
   const std::int64_t row = info.columns * info.channels;
   for (const std::string& override_of : there_.model->overrides_for_rows(row)) {
     apply_override(tree_, override_of);
@@ -162,9 +162,15 @@ void Proposer::fit_sequences() {
   };
   while (!fits() && context / 2 >= shortest_context) context /= 2;
   if (context == there_.data.context) return;
-  set("data.context", context,
-      fmt::format("{} there; train has {} here", thousands(there_.data.context),
-                  counted(windows("train", context), "sequence")));
+  set_context(context, fmt::format("{} there; train has {} here", thousands(there_.data.context),
+                                   counted(windows("train", context), "sequence")));
+}
+
+// Stages grow towards the other context.
+void Proposer::set_context(std::int64_t context, const std::string& reason) {
+  set("data.context", context, reason);
+  if (context == there_.data.context) return;
+  std::erase_if(tree_.find("train")->entries, [](const auto& entry) { return entry.first == "stages"; });
 }
 
 // The largest part of the batch whose plan fits, from the recipe's own on; then a shorter context.
@@ -193,7 +199,7 @@ void Proposer::fit_memory() {
           "{}: not one sequence of {} fits into the {:.1f} GiB that are {}; name a smaller recipe with "
           "--like",
           like_, fitted.data.context, gib(limit.bytes.value_or(0)), limit.origin);
-    set("data.context", shorter, "as much as fits into memory");
+    set_context(shorter, "as much as fits into memory");
   }
 }
 
@@ -249,11 +255,8 @@ void Proposer::spend_time() {
   set("train.warmup", std::min(scaled(there_.train.warmup), steps / 2), "the same part of the steps as there");
   Setting* stages = tree_.find("train")->find("stages");
   if (stages == nullptr) return;
-  if (here.data.context != there_.data.context)
-    std::erase_if(tree_.find("train")->entries, [](const auto& entry) { return entry.first == "stages"; });
-  else
-    for (Setting& stage : stages->items)
-      if (Setting* until = stage.find("until")) until->scalar = fmt::format("{}", scaled(std::stoll(until->scalar)));
+  for (Setting& stage : stages->items)
+    if (Setting* until = stage.find("until")) until->scalar = fmt::format("{}", scaled(std::stoll(until->scalar)));
 }
 
 // The first positions of a sequence; 0 if the model draws none.

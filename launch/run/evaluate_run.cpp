@@ -105,6 +105,7 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   check_same_on_ranks(facts_of(*dataset), *session.comm);
   EvaluationConfig config = config_of(run, changed != nullptr ? *changed : *run.model, request);
   const std::string where = fmt::format("{}: '{}'", dataset->path(), request.split);
+  check_labels_are_read(dataset->info(), *run.recipe.objective, where);
   check_answered(*dataset->split(request.split, data), *run.recipe.objective, where);
   check_grouped(*dataset->split(request.split, data), run.recipe.model->reader_of_groups(), where);
   const Sequences sequences =
@@ -121,8 +122,10 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   Context ctx = memory.context();
   run.describe(ctx);
   CounterLine line("eval", request.quiet || session.comm->rank() != 0);
-  return evaluate(model, *run.recipe.objective, ctx, *sequences, config, *session.comm,
-                  [&](std::int64_t done, std::int64_t all) { line.update(done, all); });
+  EvaluationResult result = evaluate(model, *run.recipe.objective, ctx, *sequences, config, *session.comm,
+                                     [&](std::int64_t done, std::int64_t all) { line.update(done, all); });
+  check_asked(result, *run.recipe.objective, where);
+  return result;
 }
 
 }  // namespace
@@ -149,7 +152,11 @@ ReplacedFutures::Leak measure_leak_of_hidden(const LoadedRun& run, const Evaluat
   Context ctx = memory.context();
   run.describe(ctx);
   RowReader reader(model, objective, ctx, true);
-  return leak_of_hidden(reader, objective, *sequences, windows);
+  const ReplacedFutures::Leak leak = leak_of_hidden(reader, objective, *sequences, windows);
+  if (leak.windows == 0)
+    throw user_error("{}: '{}': no window has a hidden byte whose score could leak; choose other data", dataset->path(),
+                     request.split);
+  return leak;
 }
 
 ReplacedFutures::Leak measure_leak(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
@@ -159,9 +166,10 @@ ReplacedFutures::Leak measure_leak(const LoadedRun& run, const EvaluateRequest& 
   std::shared_ptr<const ReplacedFutures> futures;
   const EvaluationResult result =
       evaluate_run(run, request, session, [&](const Sequences& named, const Model& model, EvaluationConfig& config) {
-        if (model.fields().asked > 0)
+        if (run.recipe.objective->answers().choices > 0 || model.fields().asked > 0)
           throw user_error(
-              "--leak compares scores of single bytes, but this model is asked about whole windows; leave it out");
+              "--leak compares scores of single bytes, but this model is asked about whole windows or groups; leave it "
+              "out");
         // One window at a time, so that a byte has the same place in every product.
         config.batch = config.streams = 1;
         config.min_context = config.lead = config.max_windows = 0;

@@ -45,6 +45,8 @@ DataRecord form_of(const Dataset& dataset) {
   if (info.rate > 0) record["rate"] = std::to_string(info.rate);
   if (!info.encoding.empty()) record["encoding"] = info.encoding;
   if (!info.tokenizer.empty()) record["tokenizer"] = sha256_of_text(info.tokenizer);
+  if (!info.label_names.empty())
+    record["label_names"] = sha256_of_text(fmt::format("{}", fmt::join(info.label_names, "\n")));
   return record;
 }
 
@@ -162,6 +164,12 @@ std::shared_ptr<const Dataset> open_fitting(const LoadedRun& run, const std::str
   const DataRecord now = form_of(*dataset);
   if (const std::string other = other_tokenizer(run.data, now); !other.empty())
     throw user_error("{}: {}; choose data prepared the same way", printable(path), other);
+  if (const std::string before = known(run.data, "label_names");
+      !before.empty() && run.recipe.objective->labels() > 0 && known(now, "label_names") != before)
+    throw user_error(
+        "{}: its labels have other names, or another order, than those that the model was trained on; prepare it with "
+        "--classes and the same names",
+        printable(path));
   for (const char* name : {"geometry", "rate", "encoding"})
     if (const std::string before = known(run.data, name); !before.empty() && known(now, name) != before)
       throw user_error("{}: its {} is {}, but the model was trained on {}; choose data prepared the same way", path,

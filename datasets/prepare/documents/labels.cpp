@@ -120,12 +120,16 @@ DocumentLabels DocumentLabels::of_folders(const std::vector<std::string>& files,
 }
 
 void DocumentLabels::add_lines(std::string_view text) {
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   std::int64_t line = 1;
   for (std::size_t at = 0; at < text.size(); ++line) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     add_line(text.substr(at, end - at), line);
     at = end + 1;
   }
+  if (rows_.empty())
+    throw user_error("{}: is empty; each line is the name of a document, a tab, and its class or labels", path_);
 }
 
 std::string DocumentLabels::where_is(const Row& row) const { return fmt::format("{}:{}", path_, row.line); }
@@ -182,12 +186,22 @@ void DocumentLabels::number(const std::string& given) {
                          one());
 }
 
-// If every line has one.
+// If every line has one. Where most have, the first of the others is a mistake.
 void DocumentLabels::read_spans() {
-  const bool all =
-      kind_ == LabelsAre::classes && !rows_.empty() &&
-      std::all_of(rows_.begin(), rows_.end(), [](const auto& row) { return is_span(row.second.labels[0]); });
-  if (!all) return;
+  const Row* first = nullptr;
+  std::size_t spans = 0;
+  for (const auto& [name, row] : rows_)
+    if (row.labels.size() == 1 && is_span(row.labels[0]))
+      ++spans;
+    else if (first == nullptr || row.line < first->line)
+      first = &row;
+  if (2 * spans <= rows_.size()) return;
+  if (first != nullptr)
+    throw user_error(
+        "{}: has '{}', but most lines have spans, such as 12-40; write one, with twice the same number where there is "
+        "no "
+        "answer",
+        where_is(*first), printable_beginning(fmt::format("{}", fmt::join(first->labels, ","))));
   kind_ = LabelsAre::spans;
   for (auto& [name, row] : rows_) {
     const std::string& text = row.labels[0];
@@ -234,7 +248,7 @@ void DocumentLabels::check_numbered() const {
   const std::size_t most = kind_ == LabelsAre::classes ? most_classes : most_labels;
   if (kind_ == LabelsAre::classes && names_.size() < 2)
     throw user_error("{}: has {}, but classes are told apart from at least two; {}", path_,
-                     names_.empty() ? "no labels" : "only the class '" + printable_beginning(names_[0]) + "'",
+                     names_.empty() ? "none" : "only the class '" + printable_beginning(names_[0]) + "'",
                      of_files_ ? "give --input the folder of the classes' folders" : "name the others too");
   if (names_.empty() || names_.size() > most)
     throw user_error("{}: has {} {}, but there may be 1 to {}; keep the most frequent ones", path_,

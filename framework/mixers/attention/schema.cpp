@@ -74,8 +74,9 @@ constexpr Range number_of_blocks{0, 4096, false, false, "0 or a positive whole n
 // A map from shifts, of which there are as many as blocks, to the number of heads that have them.
 void visit_shifts(SettingsVisitor& v, kernels::PatternConfig& c) {
   std::vector<std::int64_t> heads = c.shifts;
-  heads.resize(static_cast<std::size_t>(
-      std::clamp<std::int64_t>(c.blocks, 0, static_cast<std::int64_t>(number_of_blocks.most))));
+  const auto most = static_cast<std::int64_t>(number_of_blocks.most);
+  const bool sound = c.blocks > 0 && c.blocks <= most;
+  heads.resize(static_cast<std::size_t>(sound ? c.blocks : v.reads() ? most : 0));  // blocks alone are the mistake
   v.section("shifts", Need::optional, !c.shifts.empty(), [&] {
     for (std::size_t shift = 0; shift < heads.size(); ++shift)
       v.field(std::to_string(shift), heads[shift], Need::optional, ranges::not_negative);

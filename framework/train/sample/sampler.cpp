@@ -32,7 +32,7 @@ std::int64_t prompted(const Model& model, const SampleConfig& config) {
 class DrawnSequences {
  public:
   DrawnSequences(const Model& model, Context& ctx, const SampleConfig& config, std::int64_t first, std::int64_t batch)
-      : decodes_(required<Decodes>(model, "generate sequences")),
+      : decodes_(required<Decodes>(model, "generate sequences; use `longstride predict` or `longstride encode`")),
         generator_(capability<GeneratesInOneKernel>(model)),
         ctx_(ctx),
         config_(config),

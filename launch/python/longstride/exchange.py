@@ -204,6 +204,8 @@ def read_source(source):
         return source.config.to_dict(), dict(source.state_dict())
     from .runs import weight_files
     folder = path_of("source", source)
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder}: has no config.json; name a folder of save_pretrained, or give its model")
     try:
         config = json.loads(read_file(folder / "config.json").decode("utf-8"))
     except (ValueError, RecursionError):

@@ -75,7 +75,13 @@ TEST(LabelTable, RefusesByLine) {
   refuses("a\tx,x\n", "l.tsv:1: document 'a' has the label 'x' twice");
   refuses("a\tx,,y\n", "l.tsv:1: document 'a' has a label without a name");
   refuses("a\tx\nb\tx\n", "l.tsv: has only the class 'x', but classes are told apart from at least two");
-  refuses("\n", "l.tsv: has no labels");
+  refuses("\n", "l.tsv: is empty; each line is the name of a document");
+  refuses(
+      "\xEF\xBB\xBF"
+      "a\tx,x\n",
+      "l.tsv:1: document 'a' has the label 'x' twice");
+  for (const std::string wrong : {"9", "", "3-99999999999"})
+    refuses("a\t3-9\nb\t4-9\nc\t" + wrong + "\n", "l.tsv:3: has '" + wrong + "', but most lines have spans");
   refuses("a\t\n", "l.tsv: has 0 labels, but there may be 1 to 4,096");
   refuses("a\tx\nb\tz\n", "l.tsv:2: has the class 'z', but --classes is x, y; add it there", "x,y");
   refuses("a\tx\nb\tz\n", "--classes is 'x,x', but names must", "x,x");

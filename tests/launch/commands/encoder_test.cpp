@@ -95,7 +95,8 @@ TEST_F(EncoderRun, ANewHeadAndMorePositionsBeginWithTheWeightsOfTheRun) {
 }
 
 TEST_F(EncoderRun, MistakesAreRefusedInASentence) {
-  expect_refused({"sample", "run", "--count", "1"}, "this model cannot generate sequences");
+  expect_refused({"sample", "run", "--count", "1"},
+                 "this model cannot generate sequences; use `longstride predict` or `longstride encode`");
   expect_refused_with({"plan", "r.yaml", "--set", "objective.share=1"}, "must be a number above 0 and below 1");
   expect_refused_with({"plan", "r.yaml", "--set", "objective.mask=0.9"}, "must add up to 1");
   expect_refused_with({"plan", "r.yaml", "--set", "objective.length=3"}, "only unit span has a length; remove it");
@@ -106,10 +107,45 @@ TEST_F(EncoderRun, MistakesAreRefusedInASentence) {
   expect_refused_with({"train", "r.yaml", "--run", "x", "--from", "run", "--new", "head"},
                       "its components are embedding, layers, masked");
   expect_refused_with({"predict", "run", "--input", "text.bin", "--mask", "[?]"}, "does not have '[?]'");
-  expect_refused_with({"predict", "run", "--input", "none.txt"}, "there is no such file");
+  expect_refused_with({"predict", "run", "--input", "none.txt"}, "is no file");
+  expect_refused_with({"plan", "r.yaml", "--set", "objective={kind: labels, labels: 0}"}, "a whole number from 1 to");
   expect_refused_with({"encode", "run", "--input", "text.bin", "--output", "h.txt"}, ".npy");
   write_text(dir / "classes.yaml", encoder_recipe("kind: classes, classes: 2"));
   expect_refused_with({"train", "classes.yaml", "--run", "x"}, "but objective.kind classes reads 1");
+}
+
+TEST_F(EncoderRun, WindowsOfNothingToAskAreRefused) {
+  write_text(dir / "dots.bin", std::string(2000, '.'));
+  run_well({"prepare", "bytes", "--input", "dots.bin", "--split", "0.5,0.25,0.25", "--output", "dots.h5"});
+  write_text(dir / "words.yaml", encoder_recipe("kind: masked, unit: word"));
+  const CommandResult trained =
+      run_well({"train", "words.yaml", "--run", "words", "--set", "data.path=dots.h5", "--set", "train.steps=1"});
+  EXPECT_NE(trained.err.find("valid has no score"), std::string::npos) << trained.err;
+  expect_refused_with({"eval", "words"}, "has anything that the run's objective, masked, asks about");
+  expect_refused_with({"eval", "words", "--leak"}, "no window has a hidden byte whose score could leak");
+}
+
+TEST_F(EncoderRun, LabelsAreThoseOfTheirNames) {
+  std::string lines, table;
+  for (int i = 1; i <= 40; ++i) {
+    lines += letters(48) + "\n";
+    table += fmt::format("{}\t{}\n", i, i % 2 == 0 ? "x" : "y");
+  }
+  write_text(dir / "lines.txt", lines);
+  write_text(dir / "labels.tsv", table);
+  for (const std::string names : {"x,y", "y,x"})
+    run_well({"prepare", "bytes", "--input", "lines.txt", "--documents", "lines", "--labels", "labels.tsv", "--classes",
+              names, "--split", "0.5,0.25,0.25", "--output", names + ".h5"});
+  const std::string documents = "data.documents=rows";
+  write_text(dir / "classes.yaml", encoder_recipe("kind: classes, classes: 2"));
+  run_well({"train", "classes.yaml", "--run", "named", "--set", "data.path=x,y.h5", "--set", documents, "--set",
+            "train.steps=1"});
+  run_well({"eval", "named"});
+  expect_refused_with({"eval", "named", "--data", "y,x.h5"}, "its labels have other names, or another order");
+  expect_refused_with({"eval", "named", "--leak"}, "whole windows or groups");
+  expect_refused_with({"train", "classes.yaml", "--run", "spans", "--set", "data.path=x,y.h5", "--set", documents,
+                       "--set", "objective={kind: spans}"},
+                      "its labels have names, such as 'x', but those of objective.kind spans");
 }
 
 }  // namespace
