@@ -328,8 +328,7 @@ void check_labels_are_read(const DatasetInfo& info, const Objective& objective, 
   if (info.label_names.empty() || objective.labels() == 0 || objective.labels_may_have_names()) return;
   throw user_error(
       "{}: its labels have names, such as '{}', but those of objective.kind {} are where an answer begins and ends; "
-      "set "
-      "objective.kind: classes or labels, or prepare it with spans",
+      "set objective.kind: classes or labels, or prepare it with spans",
       where, printable_beginning(info.label_names.front()), objective.kind());
 }
 

@@ -199,8 +199,7 @@ void DocumentLabels::read_spans() {
   if (first != nullptr)
     throw user_error(
         "{}: has '{}', but most lines have spans, such as 12-40; write one, with twice the same number where there is "
-        "no "
-        "answer",
+        "no answer",
         where_is(*first), printable_beginning(fmt::format("{}", fmt::join(first->labels, ","))));
   kind_ = LabelsAre::spans;
   for (auto& [name, row] : rows_) {
