@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "framework/train/evaluate/evaluation_memory.h"
 #include "framework/train/evaluate/hidden_leak.h"
 #include "framework/train/step/precision.h"
@@ -124,7 +125,9 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   CounterLine line("eval", request.quiet || session.comm->rank() != 0);
   EvaluationResult result = evaluate(model, *run.recipe.objective, ctx, *sequences, config, *session.comm,
                                      [&](std::int64_t done, std::int64_t all) { line.update(done, all); });
-  check_asked(result, *run.recipe.objective, where);
+  if (!result.abandoned && result.scored.weight == 0)
+    throw user_error("{}: none of its {} has anything that the run's objective, {}, asks about; choose other data",
+                     where, counted(result.windows, "window"), run.recipe.objective->kind());
   return result;
 }
 

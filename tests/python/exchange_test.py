@@ -136,6 +136,8 @@ class Weights(unittest.TestCase):
                 longstride.to_transformers(encoder_of({**LONGFORMER, **change}, OBJECTIVES[0]))
         with self.assertRaises(longstride.UserError):
             longstride.to_transformers(torch.nn.Linear(1, 1))
+        with self.assertRaisesRegex(longstride.UserError, "has no config.json"):
+            longstride.from_transformers(self.path / "nowhere", self.path / "x.safetensors")
         (self.path / "config.json").write_text('{"model_type": "bert"}')
         with self.assertRaises(longstride.UserError):
             longstride.from_transformers(self.path, self.path / "x.safetensors")

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "framework/core/errors.h"
-#include "framework/core/text/numbers.h"
 #include "framework/train/evaluate/window_scorer.h"
 #include "framework/train/run/rounds.h"
 
@@ -198,12 +197,6 @@ EvaluationResult evaluate(const Model& model, const Objective& objective, Contex
   result.windows = std::ssize(windows);
   if (!model.states().empty()) result.streams = std::min(config.streams, result.windows);
   return result;
-}
-
-void check_asked(const EvaluationResult& result, const Objective& objective, const std::string& where) {
-  if (result.abandoned || result.scored.weight > 0) return;
-  throw user_error("{}: none of its {} has anything that the run's objective, {}, asks about; choose other data", where,
-                   counted(result.windows, "window"), objective.kind());
 }
 
 }  // namespace longstride

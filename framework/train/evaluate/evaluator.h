@@ -68,7 +68,5 @@ EvaluationResult evaluate(const Model& model, const Objective& objective, Contex
                           const EvaluationConfig& config, Communicator& comm,
                           const std::function<void(std::int64_t, std::int64_t)>& progress = {},
                           const std::function<bool()>& stop = {});
-// UserError if the objective has found nothing to ask in any window, so that there is no score. where: of the windows.
-void check_asked(const EvaluationResult& result, const Objective& objective, const std::string& where);
 
 }  // namespace longstride

@@ -103,6 +103,9 @@ TEST_F(EncoderRun, MistakesAreRefusedInASentence) {
   expect_refused_with({"plan", "r.yaml", "--set", "model.attention.direction=past"},
                       "this model reads every position in both directions; remove it");
   expect_refused_with({"plan", "r.yaml", "--set", "model.attention.window=8"}, "direction both needs an odd number");
+  expect_refused({"plan", "r.yaml", "--set", "model.attention={parts: [shifted_block], blocks: 8192, shifts: {0: 2}}"},
+                 "--set model.attention={parts: [shifted_block], blocks: 8192, shifts: {0: 2}}: model.attention.blocks "
+                 "is 8192, but must be 0 or a positive whole number, at most 4096");
   expect_refused_with({"train", "r.yaml", "--run", "x", "--set", "objective.unit=group"}, "prepare it with --groups");
   expect_refused_with({"train", "r.yaml", "--run", "x", "--from", "run", "--new", "head"},
                       "its components are embedding, layers, masked");

@@ -59,6 +59,14 @@ TEST_F(ProposedRecipe, HalvesTheContextAndTheRateFollowsByTheSquareRoot) {
   EXPECT_LE(made.at("passes").get<double>(), 60);
 }
 
+TEST_F(ProposedRecipe, AShorterContextKeepsNoStages) {
+  const std::string train = "steps: 4, global_batch: 2, lr: 1.0e-3, warmup: 1, stages: [{until: 2, context: 2048}]";
+  write_text(dir / "grows.yaml", text_recipe(1, train, 4096));
+  const nlohmann::json made = propose({"x.h5", "--like", "grows.yaml", "--output", "own.yaml"});
+  EXPECT_LT(made.at("context"), 2048);
+  EXPECT_TRUE(recipe("own.yaml").train.stages.empty());
+}
+
 TEST_F(ProposedRecipe, TakesAPictureAsContextAndItsRowAsStride) {
   std::filesystem::create_directories(dir / "photos");
   for (int i = 0; i < 40; ++i) {
