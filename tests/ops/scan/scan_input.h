@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/scan/naive.h"
+#include "tests/ops/as_exact.h"
 #include "tests/support/drawn_normals.h"
 #include "tests/support/rounding.h"
 
@@ -143,11 +144,11 @@ inline std::vector<double> drawn_beta(const ScanShape& s, Dtype exact) {
 }
 
 // Gradients of q, k and decays may differ by more than the rule allows, in proportion to the sizes of the products that
-// they sum: by another order of sums in f32, and by roundings of the compute type where a normalised scan's sums
-// cancel.
+// they sum: by another order of sums, and by roundings of the compute type where a normalised scan's sums cancel. In
+// f64 the recurrence that they are compared with rounds as much.
 inline double scan_slack(const ScanShape& s, Dtype compute, double summand) {
-  const Dtype sums = compute == Dtype::f64 ? Dtype::f64 : Dtype::f32;
-  return (s.normalised ? 8 * half_step_of(compute) : 2 * half_step_of(sums)) * summand;
+  if (compute == Dtype::f64) return roundings(compute) * summand;
+  return (s.normalised ? 8 * half_step_of(compute) : 2 * half_step_of(Dtype::f32)) * summand;
 }
 
 // exact: the type of all but rows.
