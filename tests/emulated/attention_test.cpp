@@ -11,7 +11,7 @@
 namespace longstride::kernels {
 namespace {
 
-// Every kernel at least once; test_emulated_slow runs all shapes, in more orders.
+// Every kernel at least once; test_emulated_slow runs all shapes, each in many orders of events.
 constexpr const char* one_or_two_of_each_kernel[] = {
     "local 65, n 321, heads 24/32",
     "block 256, n 400, heads 32/24",
@@ -97,7 +97,7 @@ std::vector<EmulatedShape> fast_shapes() {
 
 class EmulatedKernels : public ::testing::TestWithParam<EmulatedShape> {};
 
-TEST_P(EmulatedKernels, AreAsGoodAsNaiveInEveryOrder) { expect_right_in_every_run(GetParam(), {{2, 1}, {5, 2}}); }
+TEST_P(EmulatedKernels, AreAsGoodAsNaive) { expect_right_in_every_run(GetParam(), {{3, 1}}); }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedKernels, ::testing::ValuesIn(fast_shapes()),
                          [](const auto& test) { return test.param.test_name(); });

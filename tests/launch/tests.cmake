@@ -6,7 +6,8 @@ longstride_tests(launch USES launch LINK ${json} COMMAND longstride
   ALONE TokensOfTextRun.* Continued.CheckpointsThatCannotBeRead* Values.ALimitOnAddressSpace*
   SLOW PlannedMemory.* Reproduce.ATimeLimit* Reproduce.ASignal* Reproduce.ShortRuns* RecomputeCommand.AllRanks*
     BeginFrom.SeveralRanks* ReportPages.ARunIsFollowed* ForeignRun.JsonOfOtherTypes* ForeignRun.HugeFiles*
-    Console.WithJson* Console.Quiet* AttentionOfARun.AMemoryFar* HostLimits.RanksOfAHost* SurveyRecipes.Train)
+    Console.WithJson* Console.Quiet* AttentionOfARun.AMemoryFar* HostLimits.RanksOfAHost* SurveyRecipes.Train
+    Sweeps.OneThatWasKilled* ProposedRecipe.TrainsOn* ProposedRecipe.TakesAPicture* ProposedRecipe.FitsSound*)
 if(NOT LONGSTRIDE_SANITIZE)
   set_tests_properties(Reproduced PROPERTIES LABELS slow)  # trains six models
   # Preloaded into a command, a disk that lacks what some disks lack. A sanitizer must be the first library.

@@ -77,7 +77,7 @@ template <class T>
 std::array<T, 32> of_warp(T value, unsigned lanes = ~0u) {
   Words mine{};
   std::memcpy(mine.data(), &value, sizeof value);
-  const auto all = exchange(mine, lanes);
+  const auto& all = exchange(mine, lanes);
   std::array<T, 32> values;
   for (std::size_t i = 0; i < 32; ++i) std::memcpy(&values[i], all[i].data(), sizeof values[i]);
   return values;

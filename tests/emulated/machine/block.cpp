@@ -6,7 +6,6 @@
 #include <exception>
 #include <map>
 #include <memory>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -26,8 +25,26 @@ namespace {
 constexpr unsigned most_looks = 100;
 unsigned looks = 0;
 
+// SplitMix64 (Steele, Lea and Flood 2014). A draw should cost less than what a thread does between two waits.
+class Draws {
+ public:
+  explicit Draws(std::uint64_t seed) : state_(seed) {}
+  unsigned below(std::size_t count) { return static_cast<unsigned>((next() >> 32) * count >> 32); }
+  bool chance(unsigned one_in) { return below(one_in) == 0; }
+
+ private:
+  std::uint64_t next() {
+    std::uint64_t x = state_ += 0x9E3779B97F4A7C15;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
+    x = (x ^ x >> 27) * 0x94D049BB133111EB;
+    return x ^ x >> 31;
+  }
+  std::uint64_t state_;
+};
+
 struct Fiber {
   std::unique_ptr<Context> context;
+  Index3 index;
   unsigned registers = 0;
   // Asynchronous copies: how many are under way in the open group, and in each committed one.
   std::shared_ptr<int> open = std::make_shared<int>(0);
@@ -55,17 +72,17 @@ class Block {
  public:
   Block(Index3 block, Index3 threads, std::uint64_t seed, const std::function<void()>& kernel)
       : index(block),
-        width(threads.x),
         kernel_(kernel),
-        random_(seed),
+        draws_(seed),
         fibers_(threads.x * threads.y),
         waits_at_(fibers_.size(), nullptr),
         ready_((fibers_.size() + 63) / 64, 0) {
-    for (Fiber& fiber : fibers_) {
-      fiber.context = std::make_unique<Context>(&Block::begin);
-      fiber.registers = 65536 / threads_in_warpgroups() / 8 * 8;
+    for (unsigned i = 0; i < this->threads(); ++i) {
+      fibers_[i].context = std::make_unique<Context>(&Block::begin);
+      fibers_[i].index = {i % threads.x, i / threads.x, 0};
+      fibers_[i].registers = 65536 / threads_in_warpgroups() / 8 * 8;
+      ready_[i / 64] |= std::uint64_t{1} << i % 64;
     }
-    for (unsigned i = 0; i < this->threads(); ++i) ready_[i / 64] |= std::uint64_t{1} << i % 64;
   }
   void run();
   Fiber& fiber() { return fibers_[current]; }
@@ -86,10 +103,9 @@ class Block {
   }
   unsigned threads() const { return static_cast<unsigned>(fibers_.size()); }
   unsigned threads_in_warpgroups() const { return (threads() + 127) / 128 * 128; }
-  bool chance(unsigned one_in) { return random_() % one_in == 0; }
 
   Index3 index;
-  unsigned width, current = 0;
+  unsigned current = 0;
   std::unordered_map<const void*, Barrier> barriers;
   std::map<std::pair<unsigned, unsigned>, Meeting> meetings;  // by warp and lanes
   std::map<int, std::pair<unsigned, unsigned>> named;         // arrived, phase
@@ -100,17 +116,18 @@ class Block {
  private:
   static void begin();
   void find_ready(std::vector<unsigned>& ready) const;
+  bool lags(unsigned which, const std::vector<unsigned>& ready);
   void look_again();
   bool act();  // one asynchronous action, if there is any
 
   const std::function<void()>& kernel_;
-  std::mt19937_64 random_;
+  Draws draws_;
   std::vector<Fiber> fibers_;
   std::vector<const void*> waits_at_;  // null: may continue
   std::vector<std::uint64_t> ready_;   // the same as bits, as they are looked at once per handful of steps
   unsigned ended_ = 0;
   Context main_;
-  const bool threads_lag_ = chance(4);
+  const bool threads_lag_ = draws_.chance(4);
   unsigned slow_ = 0, slow_thread_ = 0;
   std::exception_ptr error_;
 };
@@ -133,7 +150,7 @@ bool Block::act() {
   std::size_t waiting = unordered.size();
   for (const auto& [queue, actions] : queues) waiting += actions.empty() ? 0 : 1;
   if (waiting == 0) return false;
-  std::size_t which = random_() % waiting;
+  std::size_t which = draws_.below(waiting);
   std::function<void()> action;
   if (which < unordered.size()) {
     std::swap(unordered[which], unordered.back());
@@ -165,6 +182,15 @@ void Block::find_ready(std::vector<unsigned>& ready) const {
       ready.push_back(64 * i + static_cast<unsigned>(std::countr_zero(bits)));
 }
 
+// One warpgroup is slow for a while, and in some blocks one thread, for which the others of its warp do not wait.
+bool Block::lags(unsigned which, const std::vector<unsigned>& ready) {
+  if (draws_.chance(4096)) slow_ = draws_.below(fibers_.size()) / 128;
+  if (draws_.chance(4096)) slow_thread_ = draws_.below(fibers_.size());
+  const bool others = ready.front() / 128 != slow_ || ready.back() / 128 != slow_;
+  if (which / 128 == slow_ && others && !draws_.chance(32)) return true;
+  return threads_lag_ && which == slow_thread_ && ready.size() > 1 && !draws_.chance(256);
+}
+
 void Block::run() {
   running = this;
   looks = 0;
@@ -173,19 +199,14 @@ void Block::run() {
     if (error_) std::rethrow_exception(error_);
     if (ended_ == threads()) break;
     find_ready(ready);
-    if (ready.empty() || chance(256)) {
+    if (ready.empty() || draws_.chance(256)) {
       if (!act() && ready.empty()) look_again();
       continue;
     }
-    // Some of those that may continue, in a random order, before they are counted again. One warpgroup is slow for a
-    // while, and in some blocks one thread, for which the others of its warp do not wait.
+    // Some of those that may continue, in a random order, before they are counted again.
     for (std::size_t i = 0; i < 1 + ready.size() / 4; ++i) {
-      const unsigned which = ready[random_() % ready.size()];
-      if (chance(4096)) slow_ = static_cast<unsigned>(random_() % fibers_.size() / 128);
-      if (chance(4096)) slow_thread_ = static_cast<unsigned>(random_() % fibers_.size());
-      if (which / 128 == slow_ && !chance(32)) continue;
-      if (threads_lag_ && which == slow_thread_ && !chance(256)) continue;
-      if (waits_at_[which] != nullptr) continue;
+      const unsigned which = ready[draws_.below(ready.size())];
+      if (lags(which, ready) || waits_at_[which] != nullptr) continue;
       current = which;
       fibers_[which].context->continue_after(main_);
     }
@@ -211,7 +232,7 @@ void run_grid(Index3 blocks, Index3 threads, std::uint64_t seed, const std::func
       }
 }
 
-Index3 thread_index() { return {running->current % running->width, running->current / running->width, 0}; }
+Index3 thread_index() { return running->fiber().index; }
 Index3 block_index() { return running->index; }
 Index3 grid_size() { return grid; }
 unsigned block_threads() { return running->threads(); }
@@ -240,7 +261,7 @@ void later(const void* queue, std::function<void()> action) {
     running->queues[queue].push_back(std::move(action));
 }
 
-std::array<Words, 32> exchange(const Words& mine, unsigned lanes) {
+const std::array<Words, 32>& exchange(const Words& mine, unsigned lanes) {
   Meeting& meeting = running->meetings[{running->current / 32, lanes}];
   const unsigned phase = meeting.phase;
   std::array<Words, 32>& words = meeting.words[phase % 2];

@@ -32,9 +32,10 @@ void wait_for_any_event();
 // Does this at a random time from now on. What begins with the same `queue` (not null) keeps its order.
 void later(const void* queue, std::function<void()> action);
 
-// Exchanges words among those threads of the running thread's warp that `lanes` names, all of which call it.
+// Exchanges words among those threads of the running thread's warp that `lanes` names, all of which call it. The result
+// lasts until the running thread's next exchange.
 using Words = std::array<std::uint64_t, 5>;
-std::array<Words, 32> exchange(const Words& mine, unsigned lanes = ~0u);
+const std::array<Words, 32>& exchange(const Words& mine, unsigned lanes = ~0u);
 // bar.sync, bar.arrive
 void named_barrier(int id, unsigned threads);
 void named_barrier_arrive(int id, unsigned threads);

@@ -90,27 +90,29 @@ class FeaturesTest : public ScanTest {
   static std::pair<std::vector<T>, std::vector<T>> plain(const Case& c) {
     const FeatureShape& s = c.shape;
     const std::int64_t width = kernels::features_of(s.kind, s.m);
-    std::vector<T> features(static_cast<std::size_t>(s.features().count())), decays, top;
+    std::vector<T> features(static_cast<std::size_t>(s.features().count()));
     std::vector<T> decay(static_cast<std::size_t>(s.batch * s.n * s.heads));
     for (std::int64_t b = 0; b < s.batch; ++b)
-      for (std::int64_t h = 0; h < s.heads; ++h)
+      for (std::int64_t h = 0; h < s.heads; ++h) {
+        std::vector<std::vector<T>> all;
+        std::vector<T> tops;  // one per position
         for (std::int64_t t = 0; t < s.n; ++t) {
-          const auto largest = [&](std::int64_t from, std::int64_t to) {
-            T most = -std::numeric_limits<T>::infinity();
-            for (; from < to; ++from) {
-              const std::vector<T> e = products<T>(c, b, from, h);
-              for (std::int64_t i = 0; i < s.m; ++i)
-                most = std::max(most, s.kind == softmax ? e[static_cast<std::size_t>(i)] - e.back() : e.back());
-            }
-            return most;
-          };
+          const std::vector<T>& e = all.emplace_back(products<T>(c, b, t, h));
+          tops.push_back(s.kind == softmax ? *std::max_element(e.begin(), e.end() - 1) - e.back() : e.back());
+        }
+        const auto largest = [&](std::int64_t from, std::int64_t to) {
+          T most = -std::numeric_limits<T>::infinity();
+          for (; from < to; ++from) most = std::max(most, tops[static_cast<std::size_t>(from)]);
+          return most;
+        };
+        for (std::int64_t t = 0; t < s.n; ++t) {
           std::int64_t first = 0, end = t + 1;
           if (s.groups) first = c.bounds[static_cast<std::size_t>(b * s.n + t)];
           while (s.both && end < s.n && !(s.groups && c.bounds[static_cast<std::size_t>(b * s.n + end)] == end)) ++end;
           const T at = s.keys ? largest(first, end) : largest(t, t + 1), before = largest(first, t);
           const auto row = static_cast<std::size_t>((b * s.n + t) * s.heads + h);
           decay[row] = t > first ? before - at : T(0);
-          const std::vector<T> e = products<T>(c, b, t, h);
+          const std::vector<T>& e = all[static_cast<std::size_t>(t)];
           T* phi = &features[row * static_cast<std::size_t>(width)];
           for (std::int64_t i = 0; i < s.m; ++i) {
             const T p = e[static_cast<std::size_t>(i)];
@@ -121,6 +123,7 @@ class FeaturesTest : public ScanTest {
             phi[s.m + i] = std::sin(p) * std::exp(e.back() - at);
           }
         }
+      }
     return {features, decay};
   }
 

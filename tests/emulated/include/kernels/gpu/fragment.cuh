@@ -50,7 +50,7 @@ void pack_operand(std::uint32_t (&a)[4], const float (&d)[Count], int k) {
 
 // Every lane stores its own elements at the rows whose addresses the warp's lanes have given.
 inline void store_fragments(void* row, const std::uint32_t (&r)[4], bool transposed) {
-  const auto all = emulated::exchange({reinterpret_cast<std::uintptr_t>(row)});
+  const auto& all = emulated::exchange({reinterpret_cast<std::uintptr_t>(row)});
   const unsigned lane = threadIdx.x % 32;
   for (unsigned m = 0; m < 4; ++m)
     for (unsigned e = 0; e < 2; ++e) {
@@ -61,7 +61,7 @@ inline void store_fragments(void* row, const std::uint32_t (&r)[4], bool transpo
 }
 // The reverse.
 inline void load_fragments(std::uint32_t (&r)[4], const void* row, bool transposed) {
-  const auto all = emulated::exchange({reinterpret_cast<std::uintptr_t>(row)});
+  const auto& all = emulated::exchange({reinterpret_cast<std::uintptr_t>(row)});
   const unsigned lane = threadIdx.x % 32;
   for (unsigned m = 0; m < 4; ++m) {
     r[m] = 0;
@@ -82,7 +82,7 @@ inline void store_matrices(void* row, std::uint32_t a, std::uint32_t b, std::uin
 inline void store_matrices_transposed(void* row, const std::uint32_t (&r)[4]) { store_fragments(row, r, true); }
 
 inline std::uint32_t transposed(std::uint32_t matrix) {
-  const auto all = emulated::exchange({matrix});
+  const auto& all = emulated::exchange({matrix});
   const unsigned lane = threadIdx.x % 32, row = lane / 4;
   std::uint32_t result = 0;
   for (unsigned e = 0; e < 2; ++e) {
@@ -94,7 +94,7 @@ inline std::uint32_t transposed(std::uint32_t matrix) {
 
 // In each quad, lane q's v[i] becomes lane i's v[q].
 inline void transpose_quad(std::uint32_t (&v)[4]) {
-  const auto all = emulated::exchange({v[0], v[1], v[2], v[3]});
+  const auto& all = emulated::exchange({v[0], v[1], v[2], v[3]});
   const unsigned lane = threadIdx.x % 32;
   for (unsigned i = 0; i < 4; ++i) v[i] = static_cast<std::uint32_t>(all[lane / 4 * 4 + i][lane % 4]);
 }
