@@ -261,7 +261,7 @@ void later(const void* queue, std::function<void()> action) {
     running->queues[queue].push_back(std::move(action));
 }
 
-const std::array<Words, 32>& exchange(const Words& mine, unsigned lanes) {
+const std::array<Words, 32>& exchange(Words mine, unsigned lanes) {
   Meeting& meeting = running->meetings[{running->current / 32, lanes}];
   const unsigned phase = meeting.phase;
   std::array<Words, 32>& words = meeting.words[phase % 2];

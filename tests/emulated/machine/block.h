@@ -35,7 +35,7 @@ void later(const void* queue, std::function<void()> action);
 // Exchanges words among those threads of the running thread's warp that `lanes` names, all of which call it. The result
 // lasts until the running thread's next exchange.
 using Words = std::array<std::uint64_t, 5>;
-const std::array<Words, 32>& exchange(const Words& mine, unsigned lanes = ~0u);
+const std::array<Words, 32>& exchange(Words mine, unsigned lanes = ~0u);
 // bar.sync, bar.arrive
 void named_barrier(int id, unsigned threads);
 void named_barrier_arrive(int id, unsigned threads);
