@@ -12,6 +12,7 @@
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
 #include "launch/console/json_output.h"
+#include "launch/run/run_data.h"
 
 namespace longstride {
 namespace {
@@ -62,6 +63,16 @@ void name_pieces(nlohmann::ordered_json& answer, const RunTokens& tokens) {
   answer["predicted_piece"] = tokens.text(predicted);
 }
 
+// Numbers of classes and labels have their names beside them.
+void name_labels(nlohmann::ordered_json& answer, const std::vector<std::string>& names) {
+  const auto name_of = [&](std::size_t number) { return number < names.size() ? names[number] : std::string(); };
+  if (names.empty()) return;
+  if (answer.contains("class")) answer["name"] = name_of(answer.at("class").get<std::size_t>());
+  if (!answer.contains("labels")) return;
+  answer["names"] = nlohmann::ordered_json::array();
+  for (const auto& label : answer.at("labels")) answer["names"].push_back(name_of(label.get<std::size_t>()));
+}
+
 void run_predict(const PredictOptions& o, const CLI::App& command, Session& session) {
   const Device device = chosen_device(o.device, *session.comm);
   const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
@@ -81,6 +92,7 @@ void run_predict(const PredictOptions& o, const CLI::App& command, Session& sess
         printable(o.input), printable(o.mask));
   const std::vector<std::int64_t> groups = groups_of_input(run, o.groups, bytes);
   const RunTokens tokens = run.tokens();
+  const std::vector<std::string> names = label_names_of(run);
   const std::int64_t each = tokens.token_bytes();
   nlohmann::ordered_json all = {{"run", o.run}, {"answers", nlohmann::ordered_json::array()}};
   const auto print_answers = [&](const Batch& row, std::span<const float> scores, std::int64_t first) {
@@ -89,6 +101,7 @@ void run_predict(const PredictOptions& o, const CLI::App& command, Session& sess
          objective.answers_of({row, scores.data(), std::ssize(scores) / asked, first})) {
       if (masks) forget_hidden(answer);
       name_pieces(answer, tokens);
+      name_labels(answer, names);
       if (o.json)
         all["answers"].push_back(std::move(answer));
       else

@@ -140,6 +140,10 @@ void Proposer::fit_data() {
   if (info.kind != there_.data.kind) set("data.kind", name_of(info.kind), "");
   if (info.vocabulary != there_.data.vocabulary)
     set("data.vocabulary", info.vocabulary, info.tokenizer.empty() ? "ids of the data" : "pieces of its tokenizer");
+  for (const char* key : {"objective.classes", "objective.labels"})
+    if (const Setting* there = find_setting(tree_, key);
+        there != nullptr && !info.label_names.empty() && there->scalar != std::to_string(info.label_names.size()))
+      set(key, info.label_names.size(), fmt::format("names of the data; {} there", there->scalar));
   info.image_bytes() > 0 ? fit_pictures() : fit_sequences();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "datasets/dataset.h"
 #include "framework/train/checkpoint/checkpoint.h"
@@ -49,5 +50,9 @@ BatchFields exported_fields(const Recipe& recipe);
 std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::string& other, const std::string& split);
 // The same for a command that reads no other dataset; `remedy` says what a user may do if it has changed.
 std::shared_ptr<const Dataset> open_own_data(const LoadedRun& run, const std::string& split, const std::string& remedy);
+
+// Names of the classes or labels, by number, from the dataset that the run was trained on. Empty if they have none, or
+// if the dataset is not there any more or has others.
+std::vector<std::string> label_names_of(const LoadedRun& run);
 
 }  // namespace longstride

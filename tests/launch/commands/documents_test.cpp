@@ -136,6 +136,19 @@ TEST(LabelledDocuments, OfFastaAreLearned) {
     const CommandResult scored = run_command({"eval", run, "--split", "test", "--json", "--device", "cpu"}, dir.path());
     ASSERT_EQ(scored.exit_code, 0) << scored.err;
     EXPECT_GT(nlohmann::json::parse(scored.out)["accuracy"].get<double>(), 0.95) << run;
+    // Names lie in the dataset, beside which numbers are enough.
+    write_text(dir / "gt.txt", "GTGTGGTTGTGT");
+    for (const bool named : {true, false}) {
+      if (!named) std::filesystem::rename(dir / "x.h5", dir / "moved.h5");
+      const CommandResult predicted = run_command({"predict", run, "--input", "gt.txt", "--device", "cpu"}, dir.path());
+      ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
+      const nlohmann::json answer = nlohmann::json::parse(predicted.out), classes = {{"name", "second"}},
+                           labels = {{"names", {"y", "z"}}}, none = nlohmann::json::object();
+      nlohmann::json found = none;
+      for (const char* key : {"name", "names"})
+        if (answer.contains(key)) found[key] = answer[key];
+      EXPECT_EQ(found, !named ? none : answer.contains("class") ? classes : labels) << predicted.out;
+    }
   }
 }
 
