@@ -210,7 +210,8 @@ std::shared_ptr<const Dataset> open_own_data(const LoadedRun& run, const std::st
 std::vector<std::string> label_names_of(const LoadedRun& run) {
   const std::string before = known(run.data, "label_names");
   std::error_code none;
-  if (before.empty() || !std::filesystem::is_regular_file(run.recipe.data.path, none)) return {};
+  if (before.empty() || run.recipe.objective->labels() == 0) return {};  // those of groups have no names
+  if (!std::filesystem::is_regular_file(run.recipe.data.path, none)) return {};
   const auto dataset = Dataset::open(run.recipe.data.path);
   if (known(form_of(*dataset), "label_names") != before) return {};
   return dataset->info().label_names;
