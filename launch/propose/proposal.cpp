@@ -122,7 +122,8 @@ std::int64_t Proposer::windows(const char* split, std::int64_t context) const {
   data.kind = dataset_->info().kind;
   const auto sequences = dataset_->split(split, data);
   std::int64_t count = 0;
-  for (std::int64_t s = 0; s < sequences->sequences(); ++s) count += sequences->length(s) / context;
+  const std::int64_t more = data.documents == Documents::rows ? context - 1 : 0;  // whose last rows are padded
+  for (std::int64_t s = 0; s < sequences->sequences(); ++s) count += (sequences->length(s) + more) / context;
   return count;
 }
 
@@ -157,8 +158,10 @@ void Proposer::fit_pictures() {
   }
 }
 
-// Halved until train has some windows for every row of a step, and valid one.
+// Halved until train has some windows for every row of a step, and valid one; not below documents that are rows, of
+// which half may be another class.
 void Proposer::fit_sequences() {
+  if (there_.data.documents == Documents::rows) return;
   std::int64_t context = there_.data.context;
   const auto fits = [&] {
     return windows("train", context) >= least_windows * there_.train.global_batch &&

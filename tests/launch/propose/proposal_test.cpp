@@ -78,12 +78,12 @@ TEST_F(ProposedRecipe, HasAsManyClassesAsTheData) {
   run_well({"prepare", "bytes", "--input", "r.fa", "--documents", "fasta", "--labels", "r.tsv", "--split",
             "0.8,0.1,0.1", "--output", "three.h5"});
   write_text(dir / "ten.yaml", R"(name: ten
-data: {kind: bytes, path: ten.h5, context: 24, documents: rows}
+data: {kind: bytes, path: ten.h5, context: 96, documents: rows}
 objective: {kind: classes, classes: 10}
 model: {kind: encoder, layers: 1, width: 16, heads: 2, attention: {parts: [dense]}}
 train: {steps: 4, global_batch: 2, lr: 1.0e-3, warmup: 1}
 )");
-  propose({"three.h5", "--like", "ten.yaml"});
+  EXPECT_EQ(propose({"three.h5", "--like", "ten.yaml"}).at("context"), 96);  // longer than any document
   EXPECT_NE(text_of(dir / "three.yaml").find("classes: 3  # names of the data; 10 there"), std::string::npos)
       << text_of(dir / "three.yaml");
   run_well({"train", "three.yaml", "--set", "train.steps=2", "--set", "train.warmup=1", "--run", "three"});
