@@ -63,9 +63,11 @@ void name_pieces(nlohmann::ordered_json& answer, const RunTokens& tokens) {
   answer["predicted_piece"] = tokens.text(predicted);
 }
 
-// Numbers of classes and labels have their names beside them.
+// Adds the names of classes and labels to their numbers; null for one that the data does not have.
 void name_labels(nlohmann::ordered_json& answer, const std::vector<std::string>& names) {
-  const auto name_of = [&](std::size_t number) { return number < names.size() ? names[number] : std::string(); };
+  const auto name_of = [&](std::size_t number) -> nlohmann::ordered_json {
+    return number < names.size() ? nlohmann::ordered_json(names[number]) : nlohmann::ordered_json();
+  };
   if (names.empty()) return;
   if (answer.contains("class")) answer["name"] = name_of(answer.at("class").get<std::size_t>());
   if (!answer.contains("labels")) return;

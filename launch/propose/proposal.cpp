@@ -122,8 +122,8 @@ std::int64_t Proposer::windows(const char* split, std::int64_t context) const {
   data.kind = dataset_->info().kind;
   const auto sequences = dataset_->split(split, data);
   std::int64_t count = 0;
-  const std::int64_t more = data.documents == Documents::rows ? context - 1 : 0;  // whose last rows are padded
-  for (std::int64_t s = 0; s < sequences->sequences(); ++s) count += (sequences->length(s) + more) / context;
+  const std::int64_t padding = data.documents == Documents::rows ? context - 1 : 0;  // at most
+  for (std::int64_t s = 0; s < sequences->sequences(); ++s) count += (sequences->length(s) + padding) / context;
   return count;
 }
 
@@ -141,9 +141,10 @@ void Proposer::fit_data() {
   if (info.kind != there_.data.kind) set("data.kind", name_of(info.kind), "");
   if (info.vocabulary != there_.data.vocabulary)
     set("data.vocabulary", info.vocabulary, info.tokenizer.empty() ? "ids of the data" : "pieces of its tokenizer");
+  const bool named = !info.label_names.empty() && there_.objective->labels() > 0;  // those of groups have no names
   for (const char* key : {"objective.classes", "objective.labels"})
     if (const Setting* there = find_setting(tree_, key);
-        there != nullptr && !info.label_names.empty() && there->scalar != std::to_string(info.label_names.size()))
+        named && there != nullptr && there->scalar != std::to_string(info.label_names.size()))
       set(key, info.label_names.size(), fmt::format("names of the data; {} there", there->scalar));
   info.image_bytes() > 0 ? fit_pictures() : fit_sequences();
 }
@@ -158,8 +159,8 @@ void Proposer::fit_pictures() {
   }
 }
 
-// Halved until train has some windows for every row of a step, and valid one; not below documents that are rows, of
-// which half may be another class.
+// Halved until train has some windows for every row of a step, and valid one. Rows that are documents keep their
+// context: the class of half a document may be another.
 void Proposer::fit_sequences() {
   if (there_.data.documents == Documents::rows) return;
   std::int64_t context = there_.data.context;

@@ -6,6 +6,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -25,21 +26,15 @@ namespace {
 constexpr unsigned most_looks = 100;
 unsigned looks = 0;
 
-// SplitMix64 (Steele, Lea and Flood 2014). A draw should cost less than what a thread does between two waits.
+// Without divisions: they took longer than what a thread does between two waits.
 class Draws {
  public:
-  explicit Draws(std::uint64_t seed) : state_(seed) {}
-  unsigned below(std::size_t count) { return static_cast<unsigned>((next() >> 32) * count >> 32); }
+  explicit Draws(std::uint64_t seed) : random_(seed) {}
+  unsigned below(std::size_t count) { return static_cast<unsigned>((random_() >> 32) * count >> 32); }
   bool chance(unsigned one_in) { return below(one_in) == 0; }
 
  private:
-  std::uint64_t next() {
-    std::uint64_t x = state_ += 0x9E3779B97F4A7C15;
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
-    x = (x ^ x >> 27) * 0x94D049BB133111EB;
-    return x ^ x >> 31;
-  }
-  std::uint64_t state_;
+  std::mt19937_64 random_;
 };
 
 struct Fiber {

@@ -136,7 +136,7 @@ TEST(LabelledDocuments, OfFastaAreLearned) {
     const CommandResult scored = run_command({"eval", run, "--split", "test", "--json", "--device", "cpu"}, dir.path());
     ASSERT_EQ(scored.exit_code, 0) << scored.err;
     EXPECT_GT(nlohmann::json::parse(scored.out)["accuracy"].get<double>(), 0.95) << run;
-    // Names lie in the dataset, beside which numbers are enough.
+    // Names come from the dataset; without it there are only numbers.
     write_text(dir / "gt.txt", "GTGTGGTTGTGT");
     for (const bool named : {true, false}) {
       if (!named) std::filesystem::rename(dir / "x.h5", dir / "moved.h5");
